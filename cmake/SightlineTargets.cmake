@@ -1,0 +1,51 @@
+# sl_library, sl_test: the two ways a target enters the build. The DEPS of sl_library are the one
+# source of the layer table; tools/check_layers reads them from the CMakeLists files.
+
+add_library(sightline_flags INTERFACE)
+target_compile_features(sightline_flags INTERFACE cxx_std_20)
+target_compile_options(sightline_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off -fno-math-errno)
+if(SIGHTLINE_SANITIZE)
+  target_compile_options(sightline_flags INTERFACE -fsanitize=${SIGHTLINE_SANITIZE}
+    -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(sightline_flags INTERFACE -fsanitize=${SIGHTLINE_SANITIZE})
+endif()
+
+# sl_library(<folder> DEPS <folders> [LINK <third-party targets>]): a static library from every
+# .cc of the calling folder (not of its subfolders), with public headers in include/sightline/<folder>.
+function(sl_library name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LINK;SOURCES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  list(APPEND sources ${ARG_SOURCES})
+  add_library(sightline_${name} STATIC ${sources})
+  add_library(sightline::${name} ALIAS sightline_${name})
+  set_target_properties(sightline_${name} PROPERTIES EXPORT_NAME ${name})
+  target_include_directories(sightline_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_features(sightline_${name} PUBLIC cxx_std_20)
+  target_link_libraries(sightline_${name} PRIVATE $<BUILD_INTERFACE:sightline_flags>)
+  foreach(dep ${ARG_DEPS})
+    target_link_libraries(sightline_${name} PUBLIC sightline_${dep})
+  endforeach()
+  target_link_libraries(sightline_${name} PRIVATE ${ARG_LINK})
+endfunction()
+
+# sl_test(<folder> DEPS <folders>): one program per folder of tests/, from every *_test.cc in it.
+# Each of its tests becomes a ctest test with LABELS (default: fast).
+function(sl_test name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LINK;LABELS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  add_executable(${name}_test ${sources})
+  target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name}_test PRIVATE sightline_flags GTest::gtest_main fmt::fmt ${ARG_LINK})
+  foreach(dep ${ARG_DEPS})
+    target_link_libraries(${name}_test PRIVATE sightline_${dep})
+  endforeach()
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS fast)
+  endif()
+  add_test(NAME ${name} COMMAND ${name}_test)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
+    ENVIRONMENT "SIGHTLINE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+endfunction()

@@ -1,0 +1,80 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include "sightline/base/file.h"
+#include "sightline/base/json.h"
+#include "sightline/base/thread_pool.h"
+
+namespace sightline {
+namespace {
+
+TEST(ThreadPoolTest, EveryItemRunsOnceForAnyThreadCount) {
+  for (const int num_threads : {1, 2, 3, 5}) {
+    ThreadPool pool(num_threads);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<std::atomic<int>> runs(37);
+      pool.parallel_for(37, [&](std::int64_t i, int thread_idx) {
+        EXPECT_LT(thread_idx, num_threads);
+        runs[static_cast<std::size_t>(i)].fetch_add(1);
+      });
+      for (const auto& n : runs) ASSERT_EQ(n.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, AnExceptionReachesTheCallerAndThePoolStaysUsable) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.parallel_for(8, [](std::int64_t i, int) { if (i == 4) throw std::runtime_error("x"); }),
+               std::runtime_error);
+  std::atomic<int> n{0};
+  pool.parallel_for(8, [&](std::int64_t, int) { n.fetch_add(1); });
+  EXPECT_EQ(n.load(), 8);
+}
+
+TEST(JsonTest, KeepsIntegersApartAndRoundTrips) {
+  const auto json = parse_json(R"( {"a": 1, "b": 1.0, "c": [true, null, "x\u00e9"], "d": 0.1} )", "t");
+  ASSERT_TRUE(json);
+  EXPECT_NE(json->find("a")->as_int(), nullptr);
+  EXPECT_EQ(json->find("b")->as_int(), nullptr);
+  EXPECT_EQ(*parse_json(json->dump(), "t"), *json);
+}
+
+TEST(JsonTest, RefusesDepthRepeatedKeysMarksAndRubbish) {
+  EXPECT_NE(parse_json(std::string(1000000, '['), "t").error().message.find("deeper than 64"), std::string::npos);
+  EXPECT_NE(parse_json(R"({"a":1,"a":2})", "t").error().message.find("twice"), std::string::npos);
+  for (const char* text : {"", "{", "{} x", "\xef\xbb\xbf{}", "\"\xff\"", "nul", "[1,]"}) {
+    EXPECT_FALSE(parse_json(text, "t")) << text;
+  }
+}
+
+TEST(JsonTest, DumpReplacesInvalidUtf8AndNan) {
+  EXPECT_EQ(Json("a\xff").dump(), "\"a\xef\xbf\xbd\"");
+  EXPECT_EQ(Json(0.0 / 0.0).dump(), "null");
+}
+
+TEST(FileTest, DirectoriesDevicesAndMissingFilesAreNoInput) {
+  for (const char* path : {"/", "/dev/zero", "/nonexistent/file"}) {
+    EXPECT_EQ(read_file(path).error().kind, ErrorKind::kNoInput) << path;
+  }
+}
+
+TEST(FileTest, WriteReplacesOnlyWhenAskedAndLeavesNoTemporary) {
+  const auto folder = std::filesystem::temp_directory_path() / "sightline_file_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  ASSERT_TRUE(write_file(folder / "a", "one", false));
+  EXPECT_EQ(write_file(folder / "a", "two", false).error().kind, ErrorKind::kCannotCreate);
+  EXPECT_EQ(*read_file(folder / "a"), "one");
+  ASSERT_TRUE(write_file(folder / "a", "two", true));
+  EXPECT_EQ(*read_file(folder / "a"), "two");
+  EXPECT_EQ(write_file(folder, "x", true).error().kind, ErrorKind::kCannotCreate);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace sightline
