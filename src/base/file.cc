@@ -20,7 +20,7 @@ Result<InputFile> InputFile::open(const fs::path& path) {
   if (file.fd_ < 0) {
     return fail(ErrorKind::kNoInput, "{}: cannot open: {}", file.name_, std::strerror(errno));
   }
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file.fd_, &status) != 0) {
     return fail(ErrorKind::kNoInput, "{}: cannot stat: {}", file.name_, std::strerror(errno));
   }
@@ -52,7 +52,8 @@ Result<void> InputFile::read_at(std::uint64_t offset, std::span<std::byte> out) 
     const ssize_t n = ::pread(fd_, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
-      return fail(ErrorKind::kIo, "{}: read failed at byte {}: {}", name_, offset + done, std::strerror(errno));
+      return fail(ErrorKind::kIo, "{}: read failed at byte {}: {}", name_, offset + done,
+                  std::strerror(errno));
     }
     if (n == 0) {
       return fail(ErrorKind::kInvalidContent, "{}: ends at byte {}, {} more expected", name_, offset + done,
@@ -78,7 +79,7 @@ Result<OutputFile> OutputFile::create(const fs::path& path, bool overwrite) {
   OutputFile file;
   file.path_ = path;
   file.overwrite_ = overwrite;
-  struct stat status {};
+  struct stat status{};
   if (::lstat(path.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode)) {
       return fail(ErrorKind::kCannotCreate, "{}: is a directory", path.string());
@@ -126,8 +127,8 @@ Result<void> OutputFile::commit() {
     return fail(ErrorKind::kIo, "{}: fsync failed: {}", path_.string(), std::strerror(errno));
   }
   // link() refuses an existing name atomically; rename() replaces it.
-  const int status = overwrite_ ? ::rename(temporary_.c_str(), path_.c_str())
-                                : ::link(temporary_.c_str(), path_.c_str());
+  const int status =
+      overwrite_ ? ::rename(temporary_.c_str(), path_.c_str()) : ::link(temporary_.c_str(), path_.c_str());
   if (status != 0) {
     return fail(ErrorKind::kCannotCreate, "{}: cannot create: {}", path_.string(), std::strerror(errno));
   }

@@ -16,7 +16,8 @@ F16 to_f16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU))};
+  if (magnitude > 0x7f800000U)
+    return {static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU))};
   if (magnitude >= 0x477ff000U) return {static_cast<std::uint16_t>(sign | 0x7c00U)};  // rounds to infinity
   if (magnitude < 0x38800000U) {  // subnormal result: adding 2^-1 aligns the mantissa to 2^-24, rounding it
     const float aligned = std::bit_cast<float>(magnitude) + 0.5F;

@@ -90,8 +90,7 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::num_threads() const { return impl_->num_threads; }
 
-void ThreadPool::parallel_for(std::int64_t num_items,
-                              const std::function<void(std::int64_t, int)>& body) {
+void ThreadPool::parallel_for(std::int64_t num_items, const std::function<void(std::int64_t, int)>& body) {
   if (num_items <= 0) return;
   if (impl_->workers.empty() || num_items == 1) {
     for (std::int64_t i = 0; i < num_items; ++i) body(i, 0);

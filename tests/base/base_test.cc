@@ -28,7 +28,10 @@ TEST(ThreadPoolTest, EveryItemRunsOnceForAnyThreadCount) {
 
 TEST(ThreadPoolTest, AnExceptionReachesTheCallerAndThePoolStaysUsable) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.parallel_for(8, [](std::int64_t i, int) { if (i == 4) throw std::runtime_error("x"); }),
+  EXPECT_THROW(pool.parallel_for(8,
+                                 [](std::int64_t i, int) {
+                                   if (i == 4) throw std::runtime_error("x");
+                                 }),
                std::runtime_error);
   std::atomic<int> n{0};
   pool.parallel_for(8, [&](std::int64_t, int) { n.fetch_add(1); });
@@ -44,7 +47,8 @@ TEST(JsonTest, KeepsIntegersApartAndRoundTrips) {
 }
 
 TEST(JsonTest, RefusesDepthRepeatedKeysMarksAndRubbish) {
-  EXPECT_NE(parse_json(std::string(1000000, '['), "t").error().message.find("deeper than 64"), std::string::npos);
+  EXPECT_NE(parse_json(std::string(1000000, '['), "t").error().message.find("deeper than 64"),
+            std::string::npos);
   EXPECT_NE(parse_json(R"({"a":1,"a":2})", "t").error().message.find("twice"), std::string::npos);
   for (const char* text : {"", "{", "{} x", "\xef\xbb\xbf{}", "\"\xff\"", "nul", "[1,]"}) {
     EXPECT_FALSE(parse_json(text, "t")) << text;

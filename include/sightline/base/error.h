@@ -50,16 +50,15 @@ template <typename... Args>
 #define SIGHTLINE_CONCAT(a, b) SIGHTLINE_CONCAT_IMPL(a, b)
 #define SIGHTLINE_TRY(declaration, expression) \
   SIGHTLINE_TRY_IMPL(SIGHTLINE_CONCAT(sightline_try_, __LINE__), declaration, expression)
-#define SIGHTLINE_TRY_IMPL(name, declaration, expression)                  \
-  auto name = (expression);                                                \
+#define SIGHTLINE_TRY_IMPL(name, declaration, expression)                        \
+  auto name = (expression);                                                      \
   if (!name) return tl::unexpected<::sightline::Error>(std::move(name).error()); \
   declaration = std::move(*name)
 /// The same for Result<void>: `SIGHTLINE_CHECK(validate(x));`
-#define SIGHTLINE_CHECK(expression)                                               \
-  do {                                                                            \
-    auto sightline_check_ = (expression);                                         \
-    if (!sightline_check_)                                                        \
-      return tl::unexpected<::sightline::Error>(std::move(sightline_check_).error()); \
+#define SIGHTLINE_CHECK(expression)                                                                        \
+  do {                                                                                                     \
+    auto sightline_check_ = (expression);                                                                  \
+    if (!sightline_check_) return tl::unexpected<::sightline::Error>(std::move(sightline_check_).error()); \
   } while (false)
 
 }  // namespace sightline

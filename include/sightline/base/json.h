@@ -27,18 +27,18 @@ class Json {
   using Value = std::variant<std::nullptr_t, bool, std::int64_t, double, std::string, JsonArray, JsonObject>;
 
   Json() = default;
-  Json(std::nullptr_t) {}                                                  // NOLINT
-  Json(bool v) : value_(v) {}                                              // NOLINT
-  Json(std::int64_t v) : value_(v) {}                                      // NOLINT
-  Json(int v) : value_(static_cast<std::int64_t>(v)) {}                    // NOLINT
-  Json(std::uint32_t v) : value_(static_cast<std::int64_t>(v)) {}          // NOLINT
-  Json(std::uint64_t v) : value_(static_cast<std::int64_t>(v)) {}          // NOLINT
-  Json(double v) : value_(v) {}                                            // NOLINT
-  Json(std::string v) : value_(std::move(v)) {}                            // NOLINT
-  Json(std::string_view v) : value_(std::string(v)) {}                     // NOLINT
-  Json(const char* v) : value_(std::string(v)) {}                          // NOLINT
-  Json(JsonArray v) : value_(std::move(v)) {}                              // NOLINT
-  Json(JsonObject v) : value_(std::move(v)) {}                             // NOLINT
+  Json(std::nullptr_t) {}                                          // NOLINT
+  Json(bool v) : value_(v) {}                                      // NOLINT
+  Json(std::int64_t v) : value_(v) {}                              // NOLINT
+  Json(int v) : value_(static_cast<std::int64_t>(v)) {}            // NOLINT
+  Json(std::uint32_t v) : value_(static_cast<std::int64_t>(v)) {}  // NOLINT
+  Json(std::uint64_t v) : value_(static_cast<std::int64_t>(v)) {}  // NOLINT
+  Json(double v) : value_(v) {}                                    // NOLINT
+  Json(std::string v) : value_(std::move(v)) {}                    // NOLINT
+  Json(std::string_view v) : value_(std::string(v)) {}             // NOLINT
+  Json(const char* v) : value_(std::string(v)) {}                  // NOLINT
+  Json(JsonArray v) : value_(std::move(v)) {}                      // NOLINT
+  Json(JsonObject v) : value_(std::move(v)) {}                     // NOLINT
 
   [[nodiscard]] const Value& value() const { return value_; }
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::nullptr_t>(value_); }

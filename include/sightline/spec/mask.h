@@ -70,10 +70,12 @@ inline constexpr int kMaxMaskDepth = 32;  ///< values on the evaluation stack
 
 /// THE DEFINITION: may query q see key k? An invalid query or key: false.
 /// Requires validate(mask), and validate_tables for the rows used. Cost: one step a node.
-[[nodiscard]] bool is_visible(const MaskSpec& mask, const MaskTables& tables, const TokenRef& q, const TokenRef& k);
+[[nodiscard]] bool is_visible(const MaskSpec& mask, const MaskTables& tables, const TokenRef& q,
+                              const TokenRef& k);
 
 /// One leaf of the program on one pair, padding aside: what is_visible combines.
-[[nodiscard]] bool leaf_sees(const MaskNode& leaf, const MaskTables& tables, const TokenRef& q, const TokenRef& k);
+[[nodiscard]] bool leaf_sees(const MaskNode& leaf, const MaskTables& tables, const TokenRef& q,
+                             const TokenRef& k);
 
 /// Errors (kInvalidArgument): not exactly one value left, over kMaxMaskNodes or kMaxMaskDepth, n < 1 for
 /// window, first, chunk, dilated, n < 0 for ahead, a bit outside [0, 31].
@@ -123,8 +125,8 @@ struct Why {
 };
 [[nodiscard]] Why why(const MaskSpec& mask, const MaskTables& tables, const TokenRef& q, const TokenRef& k);
 
-/// The 0/1 picture, one line a query, one column a key: "1 1 0\n1 1 1\n". With labels: positions on both axes.
-/// Row i of `q` and `kv` is row_idx i. Cost: one is_visible a pair; meant for small pictures.
+/// The 0/1 picture, one line a query, one column a key: "1 1 0\n1 1 1\n". With labels: positions on both
+/// axes. Row i of `q` and `kv` is row_idx i. Cost: one is_visible a pair; meant for small pictures.
 struct DrawOptions {
   bool labels = false;
 };

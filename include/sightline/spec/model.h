@@ -18,7 +18,8 @@ enum class NormKind : std::uint8_t {
 };
 /// Where norms stand in a block.
 enum class NormPlacement : std::uint8_t { kBefore, kAfter, kBoth };
-/// kSequential: x += attention(norm(x)); x += ffn(norm(x)). kParallel: x += attention(n) + ffn(n), n = norm(x).
+/// kSequential: x += attention(norm(x)); x += ffn(norm(x)). kParallel: x += attention(n) + ffn(n), n =
+/// norm(x).
 enum class ResidualKind : std::uint8_t { kSequential, kParallel };
 enum class Activation : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu };
 enum class QkNorm : std::uint8_t { kNone, kPerHead, kFullWidth };
@@ -80,6 +81,7 @@ struct ParameterCount {
 
 /// Bytes of keys and values of `num_tokens` tokens:
 /// sum over layers of num_kv_heads * (qk_head_dim * bytes_k + v_head_dim * bytes_v).
-[[nodiscard]] std::int64_t kv_cache_bytes(const ModelSpec& spec, std::int64_t num_tokens, int bytes_k, int bytes_v);
+[[nodiscard]] std::int64_t kv_cache_bytes(const ModelSpec& spec, std::int64_t num_tokens, int bytes_k,
+                                          int bytes_v);
 
 }  // namespace sightline

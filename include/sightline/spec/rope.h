@@ -21,7 +21,8 @@ enum class RopeScalingKind : std::uint8_t {
   kNone,
   kLinear,      ///< angle / factor (Position Interpolation, arXiv:2306.15595)
   kNtk,         ///< theta * factor^(d/(d-2)), fixed
-  kDynamicNtk,  ///< theta * (f*l/L - (f-1))^(d/(d-2)) for l > L, HF's rule; l: the rope length of the sequence
+  kDynamicNtk,  ///< theta * (f*l/L - (f-1))^(d/(d-2)) for l > L, HF's rule; l: the rope length of the
+                ///< sequence
   kYarn,        ///< by parts, arXiv:2309.00071, with either ramp
   kLongRope,    ///< one divisor per pair: short_divisors up to L, long_divisors beyond
   kLlama3,      ///< three bands by wavelength (Llama 3.1)
@@ -33,14 +34,15 @@ enum class YarnRamp : std::uint8_t { kDimension, kWavelength };
 
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::kNone;
-  double factor = 1.0;                ///< extension, > 0; 1: none
-  std::int64_t original_context = 0;  ///< L, tokens trained on; dynamic_ntk, yarn, longrope and llama3 need it
-  double low_freq_factor = 1.0;       ///< kLlama3
-  double high_freq_factor = 4.0;      ///< kLlama3
-  double beta_fast = 32.0;            ///< kYarn: rotations within L above which a pair keeps its frequency
-  double beta_slow = 1.0;             ///< kYarn: rotations below which it is divided by factor
+  double factor = 1.0;  ///< extension, > 0; 1: none
+  std::int64_t original_context =
+      0;                          ///< L, tokens trained on; dynamic_ntk, yarn, longrope and llama3 need it
+  double low_freq_factor = 1.0;   ///< kLlama3
+  double high_freq_factor = 4.0;  ///< kLlama3
+  double beta_fast = 32.0;        ///< kYarn: rotations within L above which a pair keeps its frequency
+  double beta_slow = 1.0;         ///< kYarn: rotations below which it is divided by factor
   YarnRamp ramp = YarnRamp::kDimension;
-  bool truncate = true;                ///< kYarn, kDimension: floor and ceiling of the ramp's ends (gpt-oss: false)
+  bool truncate = true;  ///< kYarn, kDimension: floor and ceiling of the ramp's ends (gpt-oss: false)
   std::vector<double> short_divisors;  ///< kLongRope, rotary_dim/2 entries
   std::vector<double> long_divisors;   ///< kLongRope, kDivisors
 

@@ -1,0 +1,88 @@
+// Pages of keys and values of many sequences and layers, with sharing. Storage only: what is visible is
+// a rule of the mask. Rotates keys where the spec stores them rotated.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sightline/base/error.h"
+#include "sightline/base/strided_view.h"
+#include "sightline/kv_cache/kv_view.h"
+#include "sightline/spec/attention_spec.h"
+
+namespace sightline {
+
+using SequenceId = std::int64_t;
+
+struct KvCacheOptions {
+  int page_size = 64;          ///< tokens a page; 16 to 256, a multiple of 16
+  std::int64_t max_pages = 0;  ///< pages (of all heads of one layer) in all; 0: no limit
+  StorageType key_type = StorageType::kF32;
+  StorageType value_type = StorageType::kF32;
+  std::int64_t rope_length = 0;  ///< tokens each sequence is set up for (length-dependent rope kinds)
+  /// Fill free and unwritten slots with signalling NaN. On in all our tests; costs one write a freed slot.
+  bool poison = false;
+};
+
+struct KvCacheStats {
+  std::int64_t num_pages_allocated = 0;  ///< pages held, shared ones once
+  std::int64_t num_pages_free = 0;       ///< on the free list
+  std::int64_t bytes_allocated = 0;
+  std::int64_t bytes_used =
+      0;  ///< sum over valid tokens and layers of num_kv_heads * (qk * bytes_k + v * bytes_v)
+  std::int64_t bytes_metadata = 0;
+};
+
+/// Keys and values of every layer of a model (one AttentionSpec per layer decides heads, rope, cache stage
+/// and, through reach_back(mask), which pages a windowed layer frees).
+class KvCache {
+ public:
+  /// Errors (kInvalidArgument): invalid spec, page size out of range.
+  [[nodiscard]] static Result<KvCache> create(std::vector<AttentionSpec> layers, KvCacheOptions options);
+  KvCache(KvCache&&) noexcept;
+  KvCache& operator=(KvCache&&) noexcept;
+  ~KvCache();
+
+  [[nodiscard]] SequenceId add_sequence();
+  [[nodiscard]] Result<void> remove_sequence(SequenceId sequence);
+
+  /// Opens the next `coords.size()` ordinals of a sequence, in every layer at once: reserves every page
+  /// before anything is written and records coordinates and rotary positions (empty: equal to pos).
+  /// Then `write` fills each layer. On error the cache is as it was.
+  /// Errors: kInvalidArgument (unknown sequence, sizes), kOutOfMemory (pages needed and free are named).
+  [[nodiscard]] Result<void> append(SequenceId sequence, std::span<const TokenCoord> coords,
+                                    std::span<const std::int64_t> rope_pos);
+
+  /// Writes the keys and values of the last `append` for one layer: unrotated keys
+  /// [num_tokens, num_kv_heads, qk_head_dim] and values [num_tokens, num_kv_heads, v_head_dim], f32, rounded
+  /// to the storage type (nearest even); keys are rotated by their rope_pos first under kAfterRotation.
+  /// Different layers or sequences may be written by different threads at once.
+  [[nodiscard]] Result<void> write(SequenceId sequence, int layer, StridedView<const float, 3> keys,
+                                   StridedView<const float, 3> values);
+
+  /// Drops ordinals >= num_tokens. Errors: kInvalidArgument when a windowed layer has freed pages that the
+  /// remaining tokens need, or num_tokens is above the length.
+  [[nodiscard]] Result<void> truncate(SequenceId sequence, std::int64_t num_tokens);
+  /// Drops ordinals [begin, end) in every layer: storage only, ordinals and positions of others stay.
+  [[nodiscard]] Result<void> evict(SequenceId sequence, std::int64_t begin, std::int64_t end);
+  /// Moves ordinals [begin, end): pos, segment_start and rope_pos += delta; stored keys are re-rotated by
+  /// exactly delta on the rotated dims only (no work under kBeforeRotation). Shared pages are copied first.
+  [[nodiscard]] Result<void> shift(SequenceId sequence, std::int64_t begin, std::int64_t end,
+                                   std::int64_t delta);
+  /// A new sequence that shares every page; a page is copied when either side writes to it.
+  [[nodiscard]] Result<SequenceId> fork(SequenceId sequence);
+  /// Frees pages that windowed layers can no longer see from position `next_pos` on (called by append).
+  /// Number of ordinals opened so far, and of valid tokens.
+  [[nodiscard]] Result<std::int64_t> length(SequenceId sequence) const;
+  [[nodiscard]] Result<KvView> view(SequenceId sequence, int layer) const;
+  [[nodiscard]] KvCacheStats stats() const;
+
+ private:
+  struct Impl;
+  explicit KvCache(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sightline
