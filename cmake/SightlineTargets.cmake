@@ -4,7 +4,7 @@
 add_library(sightline_flags INTERFACE)
 target_compile_features(sightline_flags INTERFACE cxx_std_20)
 target_compile_options(sightline_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -ffp-contract=off -fno-math-errno)
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
 if(SIGHTLINE_SANITIZE)
   target_compile_options(sightline_flags INTERFACE -fsanitize=${SIGHTLINE_SANITIZE}
     -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -29,6 +29,7 @@ function(sl_library name)
     target_link_libraries(sightline_${name} PUBLIC sightline_${dep})
   endforeach()
   target_link_libraries(sightline_${name} PRIVATE ${ARG_LINK})
+  set_property(GLOBAL APPEND PROPERTY SIGHTLINE_LIBRARIES sightline_${name})
 endfunction()
 
 # sl_test(<folder> DEPS <folders>): one program per folder of tests/, from every *_test.cc in it.

@@ -1,0 +1,13 @@
+// The table of commands, in the order of --help. The one place to register a command.
+#include "apps/command.h"
+
+namespace sightline::apps {
+
+std::span<const Command> commands() {
+  static constexpr Command kCommands[] = {
+      {"completion", "prints the completion script of a shell: bash, zsh or fish", run_completion},
+  };
+  return kCommands;
+}
+
+}  // namespace sightline::apps

@@ -1,0 +1,17 @@
+// Stands in for the commands that a core-only build leaves out (full_commands of CMakeLists.txt).
+#include "apps/command.h"
+
+namespace sightline::apps {
+
+namespace {
+
+[[maybe_unused]] Result<int> left_out(std::string_view command) {
+  return fail(ErrorKind::kConfiguration,
+              "{}: this build holds the core only; './sightline {}' in the source tree builds the rest, or "
+              "configure with -DSIGHTLINE_CORE_ONLY=OFF",
+              command, command);
+}
+
+}  // namespace
+
+}  // namespace sightline::apps
