@@ -61,6 +61,8 @@ struct MaskTables {
 
 inline constexpr int kMaxMaskNodes = 256;
 inline constexpr int kMaxMaskDepth = 32;  ///< values on the evaluation stack
+/// Largest n of a rule. Positions are meant to stay within it too, so that differences cannot overflow.
+inline constexpr std::int64_t kMaxMaskTokens = std::int64_t{1} << 61;
 
 /// The builders: `mask_rule(MaskOp::kCausal) & mask_rule(MaskOp::kWindow, 4)`.
 [[nodiscard]] MaskSpec mask_rule(MaskOp op, std::int64_t n = 0);
@@ -78,7 +80,8 @@ inline constexpr int kMaxMaskDepth = 32;  ///< values on the evaluation stack
                              const TokenRef& k);
 
 /// Errors (kInvalidArgument): not exactly one value left, over kMaxMaskNodes or kMaxMaskDepth, n < 1 for
-/// window, first, chunk, dilated, n < 0 for ahead, a bit outside [0, 31].
+/// window, first, chunk, dilated, n < 0 for ahead, n over kMaxMaskTokens, a bit outside [0, 31], n given to
+/// a rule that takes none.
 [[nodiscard]] Result<void> validate(const MaskSpec& mask);
 
 /// Errors (kInvalidArgument): a table that the mask uses is missing, too small for the rows, or a parent
@@ -88,8 +91,9 @@ inline constexpr int kMaxMaskDepth = 32;  ///< values on the evaluation stack
 
 /// Text form: `!` binds tightest, then `&`, then `|`; parentheses; white space free. Names as in MaskOp
 /// (`causal`, `window(4096)`, `first(4)`, `query_is(0)`, ...).
-/// Errors (kInvalidArgument) name the column, counted from 1, and what was expected there.
-[[nodiscard]] Result<MaskSpec> parse_mask(std::string_view text);
+/// Errors (kInvalidArgument) name the column (bytes, counted from 1), what was expected there and what was
+/// found; `error_column`, where given, receives that column for a caret line.
+[[nodiscard]] Result<MaskSpec> parse_mask(std::string_view text, std::size_t* error_column = nullptr);
 /// Text that parses back to an equal program, with the fewest parentheses.
 [[nodiscard]] std::string to_string(const MaskSpec& mask);
 [[nodiscard]] std::string to_string(const MaskNode& leaf);
@@ -104,6 +108,7 @@ inline constexpr int kMaxMaskDepth = 32;  ///< values on the evaluation stack
 [[nodiscard]] bool implies_segment(const MaskSpec& mask);
 
 /// How far back the program alone proves that queries can see; decides which pages a window frees.
+/// Holds for coordinates in which the tokens of one segment share segment_start. Sound, not complete.
 struct ReachBack {
   bool bounded = false;
   std::int64_t window = 0;     ///< keys with q.pos - k.pos >= window are invisible, unless kept first

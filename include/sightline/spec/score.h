@@ -56,7 +56,7 @@ struct ScoreSpec {
 [[nodiscard]] std::vector<double> alibi_slopes(int num_q_heads);
 
 /// Errors (kInvalidArgument): scale not finite, softcap negative or not finite, slopes or sinks whose count
-/// is not num_q_heads, a NaN slope or sink, rate outside [0, 1).
+/// is not num_q_heads, a slope that is not finite, a sink that is NaN or plus infinity, rate outside [0, 1).
 [[nodiscard]] Result<void> validate(const ScoreSpec& score, const HeadSpec& heads);
 
 }  // namespace sightline
