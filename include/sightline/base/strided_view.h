@@ -50,5 +50,10 @@ template <typename T, std::size_t Rank>
   }
   return view;
 }
+/// The same from a braced list, which an std::array cannot be deduced from: `dense_view(p, {rows, dim})`.
+template <typename T, std::size_t Rank>
+[[nodiscard]] StridedView<T, Rank> dense_view(T* data, const std::int64_t (&shape)[Rank]) {
+  return dense_view<T, Rank>(data, std::to_array(shape));
+}
 
 }  // namespace sightline
