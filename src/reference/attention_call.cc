@@ -1,0 +1,135 @@
+#include "attention_call.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "sightline/base/half.h"
+#include "sightline/base/rng.h"
+#include "sightline/reference/rotate.h"
+
+namespace sightline::reference {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+double round_to(SoftmaxPrecision precision, double x) {
+  switch (precision) {
+    case SoftmaxPrecision::kDouble:
+      return x;
+    case SoftmaxPrecision::kFloat:
+      return static_cast<float>(x);
+    case SoftmaxPrecision::kBf16:
+      return to_f32(to_bf16(static_cast<float>(x)));
+    case SoftmaxPrecision::kF16:
+      return to_f32(to_f16(static_cast<float>(x)));
+  }
+  return x;
+}
+
+AttentionCall::AttentionCall(const AttentionSpec& spec, const AttentionInputs& inputs,
+                             const Deviation& deviation)
+    : spec_(spec), in_(inputs), deviation_(deviation) {}
+
+Result<AttentionCall> AttentionCall::make(const AttentionSpec& spec, const AttentionInputs& inputs,
+                                          const Deviation& deviation, const char* function) {
+  AttentionCall call(spec, inputs, deviation);
+  SIGHTLINE_CHECK(call.check(function));
+  call.rotate_all();
+  return call;
+}
+
+int AttentionCall::kv_head(int q_head) const {
+  if (deviation_.head_map == HeadMap::kModulo) return q_head % num_kv_heads();
+  return kv_head_for(spec_.heads, q_head);
+}
+
+std::vector<bool> AttentionCall::visible_keys(const MaskSpec& mask, std::int64_t i) const {
+  std::vector<bool> visible(at(kv_len()));
+  for (std::int64_t j = 0; j < kv_len(); ++j) {
+    visible[at(j)] =
+        is_visible(mask, in_.tables, TokenRef{in_.q_coords[at(i)], i}, TokenRef{in_.kv_coords[at(j)], j});
+  }
+  return visible;
+}
+
+PairScore AttentionCall::pair_score(int h, std::int64_t i, std::int64_t j, bool visible) const {
+  const double bias = has_bias() ? in_.bias(h, i, j) : 0.0;
+  if (bias == -kInfinity) visible = false;
+  PairScore pair;
+  if (!visible && deviation_.fill_value) {
+    pair.counts = true;
+    pair.logit = *deviation_.fill_value;
+    return pair;
+  }
+  if (!visible && !deviation_.mask_is_added) return pair;
+  pair.counts = true;
+  pair.from_dot = true;
+
+  const double* q = rotated_q(i, h, j);
+  const double* k = rotated_k(j, kv_head(h));
+  double dot = 0;
+  for (int c = 0; c < qk_dim(); ++c) dot += q[c] * k[c];
+
+  const double scale = softmax_scale(spec_.score, spec_.heads);
+  const double cap = spec_.score.logit_softcap;
+  const double added_bias = deviation_.scale_multiplies_bias ? scale * bias : bias;
+  double x = dot * scale;
+  if (deviation_.softcap_after_bias) x += added_bias;
+  pair.d_logit_d_dot = scale;
+  if (cap > 0) {
+    const double t = std::tanh(x / cap);
+    if (deviation_.softcap_form == SoftcapForm::kScoreTimesTanh) {
+      pair.d_logit_d_dot *= t + x / cap * (1 - t * t);
+      x = x * t;
+    } else {
+      pair.d_logit_d_dot *= 1 - t * t;
+      x = cap * t;
+    }
+  }
+  if (!deviation_.softcap_after_bias) x += added_bias;
+  if (!spec_.score.alibi_slopes.empty()) {
+    x += spec_.score.alibi_slopes[at(h)] *
+         static_cast<double>(in_.kv_coords[at(j)].pos - in_.q_coords[at(i)].pos);
+  }
+  if (deviation_.mask_is_added) x += visible ? 1 : 0;
+  pair.logit = round_to(deviation_.softmax_precision, x);
+  return pair;
+}
+
+double AttentionCall::keep_factor(int h, std::int64_t i, std::int64_t j, std::uint64_t seed_offset) const {
+  const DropoutSpec& dropout = spec_.score.dropout;
+  if (dropout.rate == 0) return 1;
+  const TokenCoord& q = in_.q_coords[at(i)];
+  const DropoutKey key{.seed = dropout.seed + seed_offset,
+                       .layer = dropout.layer,
+                       .q_head = h,
+                       .segment = q.segment,
+                       .q_pos = q.pos,
+                       .kv_pos = in_.kv_coords[at(j)].pos};
+  return uniform_at(key) >= dropout.rate ? 1 / (1 - dropout.rate) : 0;
+}
+
+double AttentionCall::sink_logit(int h) const {
+  return has_sink() ? spec_.score.sink_logits[at(h)] : -kInfinity;
+}
+
+bool AttentionCall::meets_as_first(std::int64_t j) const {
+  const TokenCoord& k = in_.kv_coords[at(j)];
+  return in_cache_ && k.pos - k.segment_start < reach_.num_first;
+}
+
+const double* AttentionCall::rotated_q(std::int64_t i, int h, std::int64_t j) const {
+  const auto& rotated = meets_as_first(j) ? rotated_q_as_first_ : rotated_q_;
+  return rotated.data() + (i * num_q_heads() + h) * qk_dim();
+}
+
+const double* AttentionCall::rotated_k(std::int64_t j, int g) const {
+  return rotated_k_.data() + (j * num_kv_heads() + g) * qk_dim();
+}
+
+}  // namespace sightline::reference

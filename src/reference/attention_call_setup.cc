@@ -1,0 +1,118 @@
+// The checks of a call and the rotation of its queries and keys.
+#include <algorithm>
+
+#include "attention_call.h"
+#include "sightline/reference/rotate.h"
+
+namespace sightline::reference {
+namespace {
+
+std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
+
+Result<void> check_shape(const char* function, const char* name, std::span<const std::int64_t> got,
+                         std::span<const std::int64_t> expected) {
+  if (std::ranges::equal(got, expected)) return {};
+  return fail(ErrorKind::kInvalidArgument, "{}: {} has shape [{}], expected [{}]", function, name,
+              fmt::join(got, ", "), fmt::join(expected, ", "));
+}
+
+Result<void> check_count(const char* function, const char* name, std::size_t got, std::int64_t expected,
+                         bool may_be_empty) {
+  if (may_be_empty && got == 0) return {};
+  if (got == at(expected)) return {};
+  return fail(ErrorKind::kInvalidArgument, "{}: {} has {} entries, expected {}", function, name, got,
+              expected);
+}
+
+}  // namespace
+
+Result<void> AttentionCall::check(const char* function) const {
+  SIGHTLINE_CHECK(validate(spec_));
+  const HeadSpec& heads = spec_.heads;
+  const std::int64_t q_shape[] = {in_.q.shape[0], heads.num_q_heads, heads.qk_head_dim};
+  const std::int64_t k_shape[] = {in_.k.shape[0], heads.num_kv_heads, heads.qk_head_dim};
+  const std::int64_t v_shape[] = {in_.k.shape[0], heads.num_kv_heads, heads.v_head_dim};
+  SIGHTLINE_CHECK(check_shape(function, "q", in_.q.shape, q_shape));
+  SIGHTLINE_CHECK(check_shape(function, "k", in_.k.shape, k_shape));
+  SIGHTLINE_CHECK(check_shape(function, "v", in_.v.shape, v_shape));
+  SIGHTLINE_CHECK(check_count(function, "q_coords", in_.q_coords.size(), q_len(), false));
+  SIGHTLINE_CHECK(check_count(function, "kv_coords", in_.kv_coords.size(), kv_len(), false));
+  SIGHTLINE_CHECK(check_count(function, "q_rope_pos", in_.q_rope_pos.size(), q_len(), true));
+  SIGHTLINE_CHECK(check_count(function, "kv_rope_pos", in_.kv_rope_pos.size(), kv_len(), true));
+  SIGHTLINE_CHECK(check_count(function, "kv_rope_length", in_.kv_rope_length.size(), kv_len(), true));
+  if (has_bias()) {
+    const std::int64_t bias_shape[] = {heads.num_q_heads, q_len(), kv_len()};
+    SIGHTLINE_CHECK(check_shape(function, "bias", in_.bias.shape, bias_shape));
+  }
+  return validate_tables(spec_.mask, in_.tables, q_len(), kv_len());
+}
+
+std::int64_t AttentionCall::q_rope_pos(std::int64_t i) const {
+  return in_.q_rope_pos.empty() ? in_.q_coords[at(i)].pos : in_.q_rope_pos[at(i)];
+}
+
+std::int64_t AttentionCall::kv_rope_pos(std::int64_t j) const {
+  return in_.kv_rope_pos.empty() ? in_.kv_coords[at(j)].pos : in_.kv_rope_pos[at(j)];
+}
+
+std::int64_t AttentionCall::q_rope_pos_as_first(std::int64_t i) const {
+  const TokenCoord& q = in_.q_coords[at(i)];
+  return in_cache_rope_pos(q_rope_pos(i), q.pos - q.segment_start, reach_.num_first + reach_.window);
+}
+
+std::int64_t AttentionCall::call_rope_length() const {
+  if (spec_.rope.length_policy == RopeLengthPolicy::kFixedAtStart) return in_.rope_length;
+  std::int64_t last = -1;
+  for (std::int64_t i = 0; i < q_len(); ++i) {
+    if (in_.q_coords[at(i)].valid) last = std::max(last, q_rope_pos(i));
+  }
+  for (std::int64_t j = 0; j < kv_len(); ++j) {
+    if (in_.kv_coords[at(j)].valid) last = std::max(last, kv_rope_pos(j));
+  }
+  return last + 1;
+}
+
+void AttentionCall::rotate_all() {
+  reach_ = reach_back(spec_.mask);
+  in_cache_ =
+      spec_.rope.pairing != RopePairing::kNone && spec_.rope.position_policy == PositionPolicy::kInCache;
+  q_frequencies_ = rope_frequencies(spec_.rope, call_rope_length());
+  for (const std::int64_t length : in_.kv_rope_length) {
+    kv_frequencies_.push_back(rope_frequencies(spec_.rope, length));
+  }
+  if (kv_frequencies_.empty()) kv_frequencies_.push_back(q_frequencies_);
+
+  const auto dim = at(qk_dim());
+  for (std::int64_t i = 0; i < q_len(); ++i) {
+    for (int h = 0; h < num_q_heads(); ++h) {
+      std::vector<double> head(dim);
+      for (int c = 0; c < qk_dim(); ++c) head[at(c)] = in_.q(i, h, c);
+      std::vector<double> as_first = head;
+      rotate(spec_.rope, q_frequencies_, q_rope_pos(i), head);
+      rotated_q_.insert(rotated_q_.end(), head.begin(), head.end());
+      if (!in_cache_) continue;
+      rotate(spec_.rope, q_frequencies_, q_rope_pos_as_first(i), as_first);
+      rotated_q_as_first_.insert(rotated_q_as_first_.end(), as_first.begin(), as_first.end());
+    }
+  }
+  for (std::int64_t j = 0; j < kv_len(); ++j) {
+    for (int g = 0; g < num_kv_heads(); ++g) {
+      std::vector<double> head(dim);
+      for (int c = 0; c < qk_dim(); ++c) head[at(c)] = in_.k(j, g, c);
+      rotate(spec_.rope, kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)], kv_rope_pos(j), head);
+      rotated_k_.insert(rotated_k_.end(), head.begin(), head.end());
+    }
+  }
+}
+
+void AttentionCall::unrotate_d_q(std::int64_t i, bool as_first, std::span<double> d_head) const {
+  rotate(spec_.rope, q_frequencies_, as_first ? q_rope_pos_as_first(i) : q_rope_pos(i), d_head,
+         Turn::kTranspose);
+}
+
+void AttentionCall::unrotate_d_k(std::int64_t j, std::span<double> d_head) const {
+  rotate(spec_.rope, kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)], kv_rope_pos(j), d_head,
+         Turn::kTranspose);
+}
+
+}  // namespace sightline::reference
