@@ -4,7 +4,8 @@
 add_library(sightline_flags INTERFACE)
 target_compile_features(sightline_flags INTERFACE cxx_std_20)
 target_compile_options(sightline_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -ffp-contract=off -fno-math-errno)
+  -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
+  -ffp-contract=off -fno-math-errno)
 if(SIGHTLINE_SANITIZE)
   target_compile_options(sightline_flags INTERFACE -fsanitize=${SIGHTLINE_SANITIZE}
     -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -32,10 +33,18 @@ function(sl_library name)
   set_property(GLOBAL APPEND PROPERTY SIGHTLINE_LIBRARIES sightline_${name})
 endfunction()
 
-# sl_test(<folder> DEPS <folders>): one program per folder of tests/, from every *_test.cc in it.
-# Each of its tests becomes a ctest test with LABELS (default: fast).
+# sl_test(<folder> DEPS <folders> [LINK <targets>] [LABELS <labels>]): one program per folder of tests/,
+# from every *_test.cc in it, as one ctest test. Labels: fast (the default) runs everywhere, also under
+# ASan and UBSan; threads also under TSan; full only in the whole ./verify. The target tests_<label> builds
+# all programs of a label. A folder whose libraries are not in this build is left out.
 function(sl_test name)
   cmake_parse_arguments(ARG "" "" "DEPS;LINK;LABELS" ${ARGN})
+  foreach(dep ${ARG_DEPS})
+    if(NOT TARGET sightline_${dep})
+      message(STATUS "tests/${name}: left out, sightline_${dep} is not in this build")
+      return()
+    endif()
+  endforeach()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   add_executable(${name}_test ${sources})
   target_include_directories(${name}_test PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
@@ -49,4 +58,10 @@ function(sl_test name)
   add_test(NAME ${name} COMMAND ${name}_test)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}"
     ENVIRONMENT "SIGHTLINE_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+  foreach(label ${ARG_LABELS})
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    add_dependencies(tests_${label} ${name}_test)
+  endforeach()
 endfunction()

@@ -73,10 +73,15 @@ struct ThreadPool::Impl {
 };
 
 ThreadPool::ThreadPool(int num_threads) : impl_(std::make_unique<Impl>()) {
-  impl_->num_threads = num_threads < 1 ? 1 : num_threads;
-  for (int i = 1; i < impl_->num_threads; ++i) {
-    impl_->workers.emplace_back([this, i] { impl_->work(i); });
+  try {
+    for (int i = 1; i < num_threads; ++i) {
+      impl_->workers.reserve(impl_->workers.size() + 1);
+      impl_->workers.emplace_back([this, i] { impl_->work(i); });
+    }
+  } catch (const std::exception&) {
+    // The system refuses more threads or their memory. Results do not depend on the number, so go on.
   }
+  impl_->num_threads = static_cast<int>(impl_->workers.size()) + 1;
 }
 
 ThreadPool::~ThreadPool() {

@@ -1,4 +1,7 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -36,6 +39,26 @@ TEST(ThreadPoolTest, AnExceptionReachesTheCallerAndThePoolStaysUsable) {
   std::atomic<int> n{0};
   pool.parallel_for(8, [&](std::int64_t, int) { n.fetch_add(1); });
   EXPECT_EQ(n.load(), 8);
+}
+
+TEST(ThreadPoolTest, APoolThatIsRefusedThreadsWorksWithFewer) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "sanitizers reserve more address space than the limit allows";
+#endif
+  // In a child, because the limit cannot be raised again. Each thread wants 8 MiB of stack.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit{std::size_t{256} << 20, std::size_t{256} << 20};
+    ::setrlimit(RLIMIT_AS, &limit);
+    ThreadPool pool(1000);
+    std::atomic<int> n{0};
+    pool.parallel_for(8, [&](std::int64_t, int) { n.fetch_add(1); });
+    ::_exit(n.load() == 8 && pool.num_threads() < 1000 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(JsonTest, KeepsIntegersApartAndRoundTrips) {

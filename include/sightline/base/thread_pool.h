@@ -9,7 +9,7 @@
 namespace sightline {
 
 /// `num_threads` workers including the calling thread; 1 means no extra thread. Any count is
-/// allowed, also above the number of cores.
+/// allowed, also above the number of cores; where the system refuses threads the pool has fewer.
 class ThreadPool {
  public:
   explicit ThreadPool(int num_threads);

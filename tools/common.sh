@@ -1,0 +1,90 @@
+# What `sightline` and `verify` share: packages, locks, builds. Sourced, after root is set.
+# Everything said here goes to standard error.
+
+say() { printf 'sightline: %s\n' "$*" >&2; }
+
+# A cargo that can build src/text/rust: 1.85 or newer.
+has_cargo() {
+  local version
+  version=$(cargo --version 2>/dev/null) || return 1
+  version=${version#cargo }
+  [ "$(printf '%s\n1.85\n' "${version%% *}" | sort -V | head -n 1)" = 1.85 ]
+}
+
+# packages SECTION...: the names in those sections of tools/packages.txt.
+packages() {
+  local skip=""
+  has_cargo && skip="cargo-web rustc-web"
+  awk -v sections=" $* " -v skip=" $skip " \
+    '!/^#/ && index(sections, " " $1 " ") && !index(skip, " " $2 " ") && !seen[$2]++ { print $2 }' \
+    "$root/tools/packages.txt"
+}
+
+missing_packages() {
+  local name
+  for name in $(packages "$@"); do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || echo "$name"
+  done
+}
+
+# ensure_packages SECTION...: installs what is missing, or says what to install and ends with 77 (no rights)
+# or 78 (another system). SIGHTLINE_SKIP_SYSTEM_CHECK=1: the person has seen to it by other means.
+ensure_packages() {
+  [ -n "${SIGHTLINE_SKIP_SYSTEM_CHECK:-}" ] && return 0
+  local ID="" VERSION_ID=""
+  [ -r /etc/os-release ] && . /etc/os-release
+  if [ "$ID $VERSION_ID" != "debian 12" ] || ! command -v dpkg-query >/dev/null; then
+    say "this is built and tested on Debian 12; this system is ${ID:-unknown} ${VERSION_ID:-}"
+    say "install what stands for these Debian packages, then set SIGHTLINE_SKIP_SYSTEM_CHECK=1:"
+    packages "$@" | sed 's/^/  /' >&2
+    exit 78
+  fi
+  local missing as_root=""
+  missing=$(missing_packages "$@" | tr '\n' ' ')
+  [ -z "$missing" ] && return 0
+  if [ "$(id -u)" -ne 0 ]; then
+    as_root="sudo -n"
+    if ! sudo -n true 2>/dev/null; then
+      say "these Debian packages are missing, and installing them needs root:"
+      say "  apt-get install --no-install-recommends $missing"
+      exit 77
+    fi
+  fi
+  say "installing with apt-get (about 2 minutes): $missing"
+  export DEBIAN_FRONTEND=noninteractive
+  local install="$as_root apt-get install -y -q --no-install-recommends $missing"
+  local log
+  log=$(mktemp)
+  if ! { $as_root apt-get update -q && $install; } >"$log" 2>&1 </dev/null; then
+    tail -n 15 "$log" >&2
+    rm -f "$log"
+    say "apt-get failed; is there a network? The command was: $install"
+    exit 75
+  fi
+  rm -f "$log"
+}
+
+# take_lock FOLDER: one build at a time in FOLDER; released by release_lock or the end of the script.
+take_lock() {
+  mkdir -p "$1" || exit 73
+  exec 9>"$1/.lock"
+  if ! flock -n 9; then
+    say "waiting for another build in $1"
+    flock 9
+  fi
+}
+release_lock() { exec 9>&-; }
+
+# run_logged LOG COMMAND...: quiet unless it fails; on a terminal its own output is shown.
+run_logged() {
+  local log=$1
+  shift
+  if [ -t 2 ]; then
+    "$@" >&2 9>&-
+  elif ! "$@" >"$log" 2>&1 </dev/null 9>&-; then
+    tail -n 40 "$log" >&2
+    return 1
+  fi
+}
+
+jobs() { nproc 2>/dev/null || echo 2; }
