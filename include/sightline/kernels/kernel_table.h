@@ -1,0 +1,135 @@
+// What the rest of the library sees of the kernels: plain argument structs and one table of functions per
+// instruction set. Knows no spec, allocates nothing, starts no thread, checks nothing: callers validate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "sightline/base/error.h"
+
+namespace sightline::kernels {
+
+inline constexpr int kTileKeys = 128;  ///< keys of one score tile: ordinals [128 b, 128 b + 128)
+inline constexpr int kChunkKeys = 16;  ///< keys that lie together in one page; the step of trimming
+inline constexpr int kTileChunks = kTileKeys / kChunkKeys;
+inline constexpr int kGroupRows = 12;     ///< rows that one micro-kernel call takes
+inline constexpr int kPanelColumns = 32;  ///< outputs of one panel of linear weights
+inline constexpr int kMaxSumLanes = 16;   ///< floats that the running sum of one row takes
+
+/// One panel of a linear layer: y[i][n] = (accumulate ? y[i][n] : 0) + sum over k ascending of
+/// x[i][k] * panel[k][n], one chain per output (fused where the table says so). A row's bits do not depend
+/// on num_rows or on where k is cut, as long as the pieces follow each other with `accumulate`.
+struct LinearArgs {
+  const float* x = nullptr;  ///< [num_rows, num_k], row stride x_stride
+  std::ptrdiff_t x_stride = 0;
+  /// Instead of x, when not null: rows packed as [ceil(num_rows / 12)][num_k][12]; what lies in the places
+  /// of rows that do not exist is read and ignored.
+  const float* x_packed = nullptr;
+  const float* panel = nullptr;  ///< [num_k][32]
+  float* y = nullptr;            ///< [num_rows, 32], row stride y_stride
+  std::ptrdiff_t y_stride = 0;
+  std::int64_t num_rows = 0;
+  std::int64_t num_k = 0;
+  bool accumulate = false;
+};
+
+/// Rows of one work item against one tile of keys; shared by the three attention kernels. Rows are taken in
+/// groups of kGroupRows; each group has its own trimmed stretch of the tile.
+struct GroupRange {
+  std::int16_t chunk_begin = 0, chunk_end = 0;  ///< chunks of 16 keys whose scores are computed; equal: none
+  std::int16_t key_begin = 0, key_end = 0;      ///< keys that some row of the group sees lie in here
+  bool all_visible = false;                     ///< every row sees every key of its chunks
+};
+
+/// scores[row][key] = sum over dim ascending of q[row][dim] * k[dim][key], one chain per pair.
+struct ScoreArgs {
+  const float* q = nullptr;  ///< [num_groups][qk_head_dim][12]
+  int qk_head_dim = 0;
+  int num_rows = 0;
+  /// Keys: chunk c of the tile begins at keys[c]; dim i lies key_stride * i behind; 16 keys in a row.
+  const float* keys[kTileChunks] = {};
+  std::ptrdiff_t key_stride = 0;
+  const GroupRange* groups = nullptr;  ///< [num_groups]
+  float* scores = nullptr;             ///< [num_groups * 12][kTileKeys]
+};
+
+/// Natural logits in log2 units from dot products, in place, for what is not just a scale:
+///   s = dot * scale; s = cap * tanh(s / cap); s += bias; s += slope * (k_pos - q_pos); s *= log2(e).
+struct ModifyArgs {
+  float* scores = nullptr;  ///< one row of a tile
+  int key_begin = 0, key_end = 0;
+  float scale = 1.0F;
+  float softcap = 0.0F;         ///< 0: off
+  const float* bias = nullptr;  ///< [kTileKeys], null: none
+  bool has_alibi = false;
+  float alibi_slope = 0.0F;
+  const std::int32_t* k_pos = nullptr;  ///< [kTileKeys]
+  std::int32_t q_pos = 0;
+};
+
+/// The softmax of one tile, online: moves each row's maximum M (an even integer in log2 units, or minus
+/// infinity), scales its sums, replaces scores by p = exp2(score * scale - M), exactly 0 where not visible
+/// and below 2^-126, and adds them to the sums by lane (key mod num_sum_lanes).
+struct SoftmaxArgs {
+  float* scores = nullptr;  ///< [num_groups * 12][kTileKeys], in and out
+  int num_rows = 0;
+  float scale = 1.0F;  ///< to log2 units, > 0
+  const GroupRange* groups = nullptr;
+  const std::uint64_t* words = nullptr;  ///< [num_rows][2]: visible keys by bit; unused in all_visible groups
+  float* row_max = nullptr;              ///< [num_rows]: M, minus infinity before the first visible key
+  float* row_sum = nullptr;              ///< [num_rows][kMaxSumLanes]
+  float* rescale = nullptr;              ///< [num_rows] out: 2^(old M - new M), what the outputs take
+};
+
+/// out[row][dim] = out[row][dim] * rescale[row] + sum over keys ascending of p[row][key] * v[key][dim], one
+/// chain per output.
+struct ValueArgs {
+  const float* p = nullptr;  ///< [num_groups * 12][kTileKeys]
+  int num_rows = 0;
+  int padded_v_dim = 0;  ///< a multiple of 16
+  /// Values: chunk c begins at values[c]; its 16 keys follow each other, padded_v_dim apart.
+  const float* values[kTileChunks] = {};
+  const GroupRange* groups = nullptr;
+  /// Not null: the careful path. Only pairs whose bit is set are added, so what is not seen may be NaN.
+  const std::uint64_t* words = nullptr;
+  const float* rescale = nullptr;  ///< [num_rows]
+  float* out = nullptr;            ///< [num_groups * 12][padded_v_dim]
+};
+
+/// One instruction set.
+struct KernelTable {
+  std::string_view name;         ///< as SIGHTLINE_ISA takes it
+  std::string_view description;  ///< one line for people: vectors, and whether multiply-adds are fused
+  bool fused_multiply_add = false;
+  int vector_floats = 0;  ///< floats in one vector
+  int num_sum_lanes = 0;  ///< lanes that row sums are kept in
+
+  void (*linear_rows)(const LinearArgs&) = nullptr;
+  void (*attention_scores)(const ScoreArgs&) = nullptr;
+  void (*modify_scores)(const ModifyArgs&) = nullptr;
+  void (*softmax_tile)(const SoftmaxArgs&) = nullptr;
+  void (*attention_values)(const ValueArgs&) = nullptr;
+  /// Sum of one row's lanes, in a fixed order.
+  float (*sum_lanes)(const float* row_sum) = nullptr;
+  /// Runs `num_steps` rounds of independent multiply-adds in registers; returns floating point operations.
+  double (*calibrate_peak)(std::int64_t num_steps) = nullptr;
+  /// Reads `size` floats; returns a number that depends on all of them.
+  float (*read_all)(const float* data, std::size_t size) = nullptr;
+};
+
+/// The table of this process: the best that the CPU has, or the one that the environment variable
+/// SIGHTLINE_ISA names. A name that is unknown or not supported here gives the portable table; programs ask
+/// selection_error() at start and refuse. Chosen once, at the first call.
+[[nodiscard]] const KernelTable& active_table();
+/// Why SIGHTLINE_ISA could not be followed; no error when it is unset or was followed.
+[[nodiscard]] Result<void> selection_error();
+/// The table for a name: portable, avx2, avx512, avx512_vnni, avx512_bf16 (the last two have no f32 kernels
+/// of their own and give the avx512 table). Empty: the best.
+/// Errors: kInvalidArgument for an unknown name, kConfiguration for one that this CPU does not support.
+[[nodiscard]] Result<const KernelTable*> select_isa(std::string_view name);
+/// Every table that this CPU supports, slowest first.
+[[nodiscard]] std::span<const KernelTable* const> available_tables();
+
+}  // namespace sightline::kernels

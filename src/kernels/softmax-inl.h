@@ -1,0 +1,114 @@
+// Between the two products: logits that are more than a scale, and the online softmax of one tile.
+#pragma once
+
+#include "kernels/scores-inl.h"
+
+namespace sightline::kernels::SIGHTLINE_ISA {
+
+inline constexpr float kLog2E = 1.44269504F;
+inline constexpr float kMinusInfinity = -__builtin_inff();
+
+// tanh with relative error of a few units in the last place: an odd polynomial near 0 (Cephes tanhf), else
+// 1 - 2 / (e^(2|y|) + 1).
+HWY_INLINE Vec tanh_vec(Vec y) {
+  const Vec magnitude = hn::Abs(y);
+  const Vec z = hn::Mul(y, y);
+  Vec near = broadcast(-5.70498872745e-3F);
+  near = hn::MulAdd(near, z, broadcast(2.06390887954e-2F));
+  near = hn::MulAdd(near, z, broadcast(-5.37397155531e-2F));
+  near = hn::MulAdd(near, z, broadcast(1.33314422036e-1F));
+  near = hn::MulAdd(near, z, broadcast(-3.33332819422e-1F));
+  near = hn::MulAdd(hn::Mul(near, z), y, y);
+  // Beyond 10 the result rounds to 1; NaN passes the clamp. e^(-2|y|) <= 1 keeps exp2's range.
+  const Vec clamped = hn::IfThenElse(hn::Gt(magnitude, broadcast(10.0F)), broadcast(10.0F), magnitude);
+  const Vec e = exp2_flushed(hn::Mul(clamped, broadcast(-2.0F * kLog2E)));
+  const Vec one = broadcast(1.0F);
+  const Vec far = hn::CopySign(hn::Div(hn::Sub(one, e), hn::Add(one, e)), y);
+  return hn::IfThenElse(hn::Lt(magnitude, broadcast(0.625F)), near, far);
+}
+
+static void modify_scores(const ModifyArgs& args) {
+  const Vec scale = broadcast(args.scale);
+  const Vec softcap = broadcast(args.softcap);
+  const Vec slope = broadcast(args.alibi_slope);
+  const IntVec q_pos = hn::Set(IntTag(), args.q_pos);
+  for (int key = args.key_begin; key < args.key_end; key += kLanes) {
+    Vec s = hn::Mul(load(args.scores + key), scale);
+    if (args.softcap > 0.0F) s = hn::Mul(softcap, tanh_vec(hn::Div(s, softcap)));
+    if (args.bias != nullptr) s = hn::Add(s, load(args.bias + key));
+    if (args.has_alibi) {
+      const IntVec distance = hn::Sub(hn::LoadU(IntTag(), args.k_pos + key), q_pos);
+      s = hn::MulAdd(slope, hn::ConvertTo(Tag(), distance), s);
+    }
+    store(hn::Mul(s, broadcast(kLog2E)), args.scores + key);
+  }
+}
+
+// 2^difference for a difference of two even integers or infinities; exactly 0 below -126, NaN for NaN.
+HWY_INLINE float power_of_two(float difference) {
+  if (difference != difference) return difference;
+  if (difference < -126.0F) return 0.0F;
+  const std::int32_t bits = (static_cast<std::int32_t>(difference) + 127) << 23;
+  float out;
+  __builtin_memcpy(&out, &bits, sizeof(out));
+  return out;
+}
+
+template <bool kMasked>
+HWY_INLINE void softmax_row(const SoftmaxArgs& args, const GroupRange& range, int row) {
+  float* scores = args.scores + static_cast<std::ptrdiff_t>(row) * kTileKeys;
+  const std::uint64_t* words = kMasked ? args.words + 2 * row : nullptr;
+  const int begin = range.chunk_begin * kChunkVecs;
+  const int end = range.chunk_end * kChunkVecs;
+  const Vec minus_infinity = broadcast(kMinusInfinity);
+  Vec best = minus_infinity;
+  for (int v = begin; v < end; ++v) {
+    Vec s = load(scores + v * kLanes);
+    if (kMasked) s = hn::IfThenElse(visible_lanes(words, v), s, minus_infinity);
+    best = hn::Max(best, s);
+  }
+  // The maximum in log2 units, up to an even integer: every rescale is then an exact power of two.
+  const float old_max = args.row_max[row];
+  const float tile_max = 2.0F * __builtin_ceilf(hn::GetLane(hn::MaxOfLanes(Tag(), best)) * args.scale * 0.5F);
+  const float new_max = tile_max > old_max ? tile_max : old_max;
+  const float rescale = new_max == old_max ? 1.0F : power_of_two(old_max - new_max);
+  args.row_max[row] = new_max;
+  args.rescale[row] = rescale;
+  // A row that has seen nothing (or only minus infinity) has no maximum to subtract.
+  const Vec minus_max = broadcast(new_max == kMinusInfinity ? 0.0F : -new_max);
+  const Vec scale = broadcast(args.scale);
+  float* row_sum = args.row_sum + static_cast<std::ptrdiff_t>(row) * kMaxSumLanes;
+  Vec sum = hn::Mul(load(row_sum), broadcast(rescale));
+  for (int v = begin; v < end; ++v) {
+    Vec p = exp2_flushed(hn::MulAdd(load(scores + v * kLanes), scale, minus_max));
+    if (kMasked) p = hn::IfThenElseZero(visible_lanes(words, v), p);
+    store(p, scores + v * kLanes);
+    sum = hn::Add(sum, p);
+  }
+  store(sum, row_sum);
+}
+
+static void softmax_tile(const SoftmaxArgs& args) {
+  for (int row = 0; row < args.num_rows; ++row) {
+    const GroupRange& range = args.groups[row / kGroupRows];
+    if (range.chunk_begin >= range.chunk_end) {
+      args.rescale[row] = 1.0F;
+    } else if (range.all_visible) {
+      softmax_row<false>(args, range, row);
+    } else {
+      softmax_row<true>(args, range, row);
+    }
+  }
+}
+
+// Pairwise from the halves, the same for every call.
+static float sum_lanes(const float* row_sum) {
+  float lanes[kLanes];
+  for (int i = 0; i < kLanes; ++i) lanes[i] = row_sum[i];
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+}  // namespace sightline::kernels::SIGHTLINE_ISA

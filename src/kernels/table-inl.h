@@ -1,0 +1,29 @@
+// Fills a kernel table from the templates, for the instruction set of the including file.
+#pragma once
+
+#include "kernels/calibrate-inl.h"
+#include "kernels/linear-inl.h"
+#include "kernels/scores-inl.h"
+#include "kernels/softmax-inl.h"
+
+namespace sightline::kernels::SIGHTLINE_ISA {
+
+constexpr KernelTable make_table(const char* name, const char* description, bool fused) {
+  KernelTable table;
+  table.name = name;
+  table.description = description;
+  table.fused_multiply_add = fused;
+  table.vector_floats = kLanes;
+  table.num_sum_lanes = kLanes;
+  table.linear_rows = linear_rows;
+  table.attention_scores = attention_scores;
+  table.modify_scores = modify_scores;
+  table.softmax_tile = softmax_tile;
+  table.attention_values = attention_values;
+  table.sum_lanes = sum_lanes;
+  table.calibrate_peak = calibrate_peak;
+  table.read_all = read_all;
+  return table;
+}
+
+}  // namespace sightline::kernels::SIGHTLINE_ISA

@@ -1,0 +1,77 @@
+// Vectors for the kernel templates: one width per translation unit, chosen statically by its compiler flags.
+// Included only by isa_*.cc, each inside its own namespace SIGHTLINE_ISA; uses nothing of std that the
+// linker could share between instruction sets.
+#pragma once
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "sightline/kernels/kernel_table.h"
+
+#ifndef SIGHTLINE_ISA
+#error "define SIGHTLINE_ISA before including kernel templates"
+#endif
+
+namespace sightline::kernels::SIGHTLINE_ISA {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::CappedTag<float, 16>;
+using IntTag = hn::RebindToSigned<Tag>;
+using Vec = hn::Vec<Tag>;
+using IntVec = hn::Vec<IntTag>;
+using Mask = hn::Mask<Tag>;
+
+inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag()));
+// Rows of a micro-kernel: rows x 2 accumulators, 2 operands and a broadcast stay in registers.
+inline constexpr int kMaxRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
+static_assert(kChunkKeys % kLanes == 0 && kMaxSumLanes % kLanes == 0);
+
+HWY_INLINE Vec zero() { return hn::Zero(Tag()); }
+HWY_INLINE Vec broadcast(float x) { return hn::Set(Tag(), x); }
+HWY_INLINE Vec load(const float* p) { return hn::LoadU(Tag(), p); }
+HWY_INLINE void store(Vec v, float* p) { hn::StoreU(v, Tag(), p); }
+
+// Nearest integer, ties to even. NaN and what is out of range give an integer whose low 9 bits are 0, so that
+// adding it as an exponent leaves a NaN a NaN.
+HWY_INLINE IntVec nearest_int(Vec x) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return IntVec{_mm512_cvtps_epi32(x.raw)};
+#elif HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  return IntVec{_mm256_cvtps_epi32(x.raw)};
+#else
+  const Vec kMagic = broadcast(12582912.0F);  // 1.5 * 2^23: the sum's low bits are the integer
+  const auto in_range = hn::Lt(hn::Abs(x), broadcast(2097152.0F));
+  const IntVec bits = hn::BitCast(IntTag(), hn::Add(hn::IfThenElseZero(in_range, x), kMagic));
+  return hn::Sub(bits, hn::BitCast(IntTag(), kMagic));
+#endif
+}
+
+// 2^x for x <= about 1: exactly 0 below -126 and for minus infinity, NaN for NaN. Degree 5 on [-1/2, 1/2],
+// least maximal relative error with p(0) = 1: 9.1e-8, with rounding 1.6e-7.
+HWY_INLINE Vec exp2_flushed(Vec x) {
+  const IntVec n = nearest_int(x);
+  const Vec f = hn::Sub(x, hn::ConvertTo(Tag(), n));
+  Vec p = broadcast(1.32647308e-3F);
+  p = hn::MulAdd(p, f, broadcast(9.67151299e-3F));
+  p = hn::MulAdd(p, f, broadcast(5.55073358e-2F));
+  p = hn::MulAdd(p, f, broadcast(2.40222424e-1F));
+  p = hn::MulAdd(p, f, broadcast(6.93147004e-1F));
+  p = hn::MulAdd(p, f, broadcast(1.0F));
+  const IntVec bits = hn::Add(hn::BitCast(IntTag(), p), hn::ShiftLeft<23>(n));
+  // "Less than" is false for NaN: what is not less, or is unordered, is kept.
+  return hn::IfThenZeroElse(hn::Lt(x, broadcast(-126.0F)), hn::BitCast(Tag(), bits));
+}
+
+// Visible lanes of vector `vec_idx` of a tile from its row of bits.
+HWY_INLINE Mask visible_lanes(const std::uint64_t* words, int vec_idx) {
+  const int first = vec_idx * kLanes;
+  const std::uint64_t bits = words[first / 64] >> (first % 64);
+  std::uint8_t bytes[8];
+  __builtin_memcpy(bytes, &bits, sizeof(bytes));
+  return hn::LoadMaskBits(Tag(), bytes);
+}
+
+}  // namespace sightline::kernels::SIGHTLINE_ISA
