@@ -85,7 +85,10 @@ void Backward::add_pair(int h, std::int64_t i, std::int64_t j, const PairScore& 
     grads_.d_alibi_slopes[at(h)] +=
         d_logit * static_cast<double>(call_.in().kv_coords[at(j)].pos - call_.in().q_coords[at(i)].pos);
   }
-  const double d_dot = d_logit * pair.d_logit_d_dot;
+  const double slope = call_.deviation().omit_softcap_gradient
+                           ? softmax_scale(call_.spec().score, call_.spec().heads)
+                           : pair.d_logit_d_dot;
+  const double d_dot = d_logit * slope;
   const int g = call_.kv_head(h);
   const double* q = call_.rotated_q(i, h, j);
   const double* k = call_.rotated_k(j, g);
