@@ -125,7 +125,7 @@ Result<void> validate_argument(const MaskNode& node, const MaskRule& rule) {
       if (node.n < (rule.argument == RuleArgument::kTokens ? 1 : 0)) {
         return refuse(rule.argument == RuleArgument::kTokens ? "1 or more" : "0 or more");
       }
-      if (node.n > kMaxMaskTokens) return refuse("at most 2^61");
+      if (node.n > kMaxMaskTokens) return refuse("at most 2^60");
       break;
     case RuleArgument::kBit:
       if (node.n < 0 || node.n > 31) return refuse("a bit from 0 to 31");

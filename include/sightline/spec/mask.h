@@ -62,7 +62,7 @@ struct MaskTables {
 inline constexpr int kMaxMaskNodes = 256;
 inline constexpr int kMaxMaskDepth = 32;  ///< values on the evaluation stack
 /// Largest n of a rule. Positions are meant to stay within it too, so that differences cannot overflow.
-inline constexpr std::int64_t kMaxMaskTokens = std::int64_t{1} << 61;
+inline constexpr std::int64_t kMaxMaskTokens = std::int64_t{1} << 60;
 
 /// The builders: `mask_rule(MaskOp::kCausal) & mask_rule(MaskOp::kWindow, 4)`.
 [[nodiscard]] MaskSpec mask_rule(MaskOp op, std::int64_t n = 0);
