@@ -14,26 +14,12 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/cli_value.h"
 #include "sightline/base/error.h"
 
 namespace sightline::apps {
 
 struct Invocation;
-
-/// Converts the text of one value. `what` names the option in the message.
-[[nodiscard]] Result<void> parse_value(std::string_view what, std::string_view text, std::string& out);
-[[nodiscard]] Result<void> parse_value(std::string_view what, std::string_view text, std::int64_t& out);
-[[nodiscard]] Result<void> parse_value(std::string_view what, std::string_view text, std::uint64_t& out);
-[[nodiscard]] Result<void> parse_value(std::string_view what, std::string_view text, double& out);
-[[nodiscard]] Result<void> parse_value(std::string_view what, std::string_view text, bool& out);
-[[nodiscard]] Result<void> parse_value(std::string_view what, std::string_view text,
-                                       std::filesystem::path& out);
-
-/// Text as it may stand in a message: control bytes and invalid UTF-8 escaped, cut to 60 bytes.
-[[nodiscard]] std::string quote(std::string_view text);
-
-/// The nearest of `names` to `name`, or "" when none is near.
-[[nodiscard]] std::string nearest_name(std::string_view name, const std::vector<std::string>& names);
 
 /// One option, flag or positional argument; made by Cli, refined by chaining.
 class CliArgument {
@@ -118,51 +104,6 @@ class Cli {
   std::filesystem::path output_;
   bool force_ = false;
 };
-
-namespace detail {
-
-template <typename T>
-Result<void> store(std::string_view what, std::string_view text, T& out) {
-  return parse_value(what, text, out);
-}
-inline Result<void> store(std::string_view what, std::string_view text, int& out) {
-  std::int64_t wide = 0;
-  SIGHTLINE_CHECK(parse_value(what, text, wide));
-  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max()) {
-    return fail(ErrorKind::kInvalidArgument, "{}: {} is out of range", what, quote(text));
-  }
-  out = static_cast<int>(wide);
-  return {};
-}
-template <typename T>
-Result<void> store(std::string_view what, std::string_view text, std::optional<T>& out) {
-  return store(what, text, out.emplace());
-}
-template <typename T>
-Result<void> store(std::string_view what, std::string_view text, std::vector<T>& out) {
-  T value{};
-  SIGHTLINE_CHECK(store(what, text, value));
-  out.push_back(std::move(value));
-  return {};
-}
-
-template <typename T>
-inline constexpr bool kIsVector = false;
-template <typename T>
-inline constexpr bool kIsVector<std::vector<T>> = true;
-
-template <typename T>
-std::string default_text(const T&) {
-  return {};
-}
-inline std::string default_text(const std::string& v) { return v; }
-inline std::string default_text(const std::filesystem::path& v) { return v.string(); }
-inline std::string default_text(int v) { return fmt::format("{}", v); }
-inline std::string default_text(std::int64_t v) { return fmt::format("{}", v); }
-inline std::string default_text(std::uint64_t v) { return fmt::format("{}", v); }
-inline std::string default_text(double v) { return fmt::format("{}", v); }
-
-}  // namespace detail
 
 template <typename T>
 CliArgument& Cli::option(std::string names, T& target, std::string value_name, std::string help) {

@@ -84,6 +84,9 @@ Result<OutputFile> OutputFile::create(const fs::path& path, bool overwrite) {
     if (S_ISDIR(status.st_mode)) {
       return fail(ErrorKind::kCannotCreate, "{}: is a directory", path.string());
     }
+    if (!S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode)) {
+      return fail(ErrorKind::kCannotCreate, "{}: is no regular file", path.string());
+    }
     if (!overwrite) {
       return fail(ErrorKind::kCannotCreate, "{}: exists already", path.string());
     }

@@ -1,0 +1,121 @@
+#include "apps/cli_value.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+namespace sightline::apps {
+
+namespace {
+
+template <typename T>
+Result<void> parse_integer(std::string_view what, std::string_view text, T& out) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (code == std::errc::result_out_of_range) {
+    return fail(ErrorKind::kInvalidArgument, "{}: {} is out of range", what, quote(text));
+  }
+  if (code != std::errc() || end != text.data() + text.size()) {
+    return fail(ErrorKind::kInvalidArgument, "{}: expected an integer, got {}", what, quote(text));
+  }
+  return {};
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+// The length of the UTF-8 character that `text` starts with; 0 when it is malformed or a control byte.
+std::size_t printable_length(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  if (lead < 0x80) return lead < 0x20 || lead == 0x7f ? 0 : 1;
+  const std::size_t n = lead >= 0xf0 && lead < 0xf5 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 0;
+  if (lead >= 0xf5 || n > text.size()) return 0;
+  for (std::size_t i = 1; i < n; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xc0) != 0x80) return 0;
+  }
+  return n;
+}
+
+}  // namespace
+
+std::string quote(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 60;
+  std::string out = "'";
+  for (std::size_t i = 0; i < text.size();) {
+    if (i >= kMaxBytes) return out + fmt::format("...' ({} bytes)", text.size());
+    const std::size_t n = printable_length(text.substr(i));
+    if (n == 0) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i]));
+    } else {
+      out += text.substr(i, n);
+    }
+    i += std::max<std::size_t>(n, 1);
+  }
+  return out + "'";
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {
+  if (name.size() > 40) return {};
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const std::string& candidate : names) {
+    if (name.size() > 2 && candidate.starts_with(name)) return candidate;
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance && distance < candidate.size()) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+Result<void> parse_value(std::string_view, std::string_view text, std::string& out) {
+  out = text;
+  return {};
+}
+
+Result<void> parse_value(std::string_view what, std::string_view text, std::filesystem::path& out) {
+  if (text.empty()) return fail(ErrorKind::kInvalidArgument, "{}: expected a file name, got ''", what);
+  out = text;
+  return {};
+}
+
+Result<void> parse_value(std::string_view what, std::string_view text, std::int64_t& out) {
+  return parse_integer(what, text, out);
+}
+
+Result<void> parse_value(std::string_view what, std::string_view text, std::uint64_t& out) {
+  return parse_integer(what, text, out);
+}
+
+Result<void> parse_value(std::string_view what, std::string_view text, double& out) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (code != std::errc() || end != text.data() + text.size() || !std::isfinite(out)) {
+    return fail(ErrorKind::kInvalidArgument, "{}: expected a finite number, got {}", what, quote(text));
+  }
+  return {};
+}
+
+Result<void> parse_value(std::string_view what, std::string_view text, bool& out) {
+  for (const std::string_view word : {"1", "true", "yes", "on"}) {
+    if (text == word) return out = true, Result<void>{};
+  }
+  for (const std::string_view word : {"0", "false", "no", "off"}) {
+    if (text == word) return out = false, Result<void>{};
+  }
+  return fail(ErrorKind::kInvalidArgument, "{}: expected true or false, got {}", what, quote(text));
+}
+
+}  // namespace sightline::apps
