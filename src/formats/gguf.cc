@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gguf_header.h"
+#include "gguf_split.h"
 
 namespace sightline {
 
@@ -13,16 +14,11 @@ Result<GgufFile> GgufFile::open(const std::filesystem::path& path) {
 
 Result<GgufFile> GgufFile::open(BytesPtr bytes) {
   SIGHTLINE_TRY(GgufHeader header, read_gguf_header(*bytes));
-  if (header.metadata.has("split.count")) {
-    SIGHTLINE_TRY(const auto num_parts, header.metadata.get_int("split.count", 0, 65535));
-    if (num_parts > 1) {
-      return header.metadata.error("split.count",
-                                   fmt::format("a set of {} files cannot be read yet", num_parts));
-    }
-  }
   std::string name = bytes->name();
+  std::vector<BytesPtr> files{std::move(bytes)};
+  SIGHTLINE_CHECK(open_gguf_parts(name, header, files));
   SIGHTLINE_TRY(TensorSource base,
-                TensorSource::create(std::move(name), {std::move(bytes)}, std::move(header.tensors)));
+                TensorSource::create(std::move(name), std::move(files), std::move(header.tensors)));
   GgufFile file(std::move(base), std::move(header.metadata));
   file.version_ = header.version;
   file.alignment_ = header.alignment;

@@ -88,8 +88,8 @@ Result<GgufMetadata> GgufMetadata::create(std::string file, std::vector<GgufEntr
   GgufMetadata metadata;
   metadata.by_key_.resize(entries.size());
   std::iota(metadata.by_key_.begin(), metadata.by_key_.end(), 0U);
-  std::ranges::stable_sort(metadata.by_key_, {},
-                           [&](std::uint32_t i) { return std::string_view(entries[i].key); });
+  std::ranges::sort(metadata.by_key_, {},
+                    [&](std::uint32_t i) { return std::pair(std::string_view(entries[i].key), i); });
   for (std::size_t i = 1; i < metadata.by_key_.size(); ++i) {
     const auto& entry = entries[metadata.by_key_[i]];
     if (entries[metadata.by_key_[i - 1]].key == entry.key) {
