@@ -1,6 +1,7 @@
 // Fills a kernel table from the templates, for the instruction set of the including file.
 #pragma once
 
+#include "kernels/activation-inl.h"
 #include "kernels/calibrate-inl.h"
 #include "kernels/linear-inl.h"
 #include "kernels/scores-inl.h"
@@ -16,6 +17,7 @@ constexpr KernelTable make_table(const char* name, const char* description, bool
   table.vector_floats = kLanes;
   table.num_sum_lanes = kLanes;
   table.linear_rows = linear_rows;
+  table.activate_row = activate_row;
   table.attention_scores = attention_scores;
   table.modify_scores = modify_scores;
   table.softmax_tile = softmax_tile;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstddef>
 
-#include "ops/activation-inl.h"
 #include "sightline/ops/cross_entropy.h"
 
 namespace sightline {
@@ -40,24 +39,22 @@ void for_rows(std::int64_t num_rows, ThreadPool& pool, const Row& row) {
   });
 }
 
-template <ActivationKind kKind>
-void activation_rows(StridedView<const float, 2> x, StridedView<float, 2> y, ThreadPool& pool) {
-  for_rows(x.shape[0], pool, [&](std::int64_t i) {
-    const float* in = &x(i, 0);
-    float* out = &y(i, 0);
-    for (std::int64_t j = 0; j < x.shape[1]; ++j) out[j] = activate<kKind>(in[j]);
-  });
-}
+// x Phi(x) = 0.5 x erfc(-x / sqrt 2), which does not cancel for negative x. Scalar: few models use it.
+float gelu_erf(float x) { return 0.5F * x * std::erfc(-x * 0.70710678118654752440F); }
 
-template <ActivationKind kKind>
-void gated_rows(StridedView<const float, 2> gate, StridedView<const float, 2> up, StridedView<float, 2> y,
-                ThreadPool& pool) {
-  for_rows(gate.shape[0], pool, [&](std::int64_t i) {
-    const float* g = &gate(i, 0);
-    const float* u = &up(i, 0);
-    float* out = &y(i, 0);
-    for (std::int64_t j = 0; j < gate.shape[1]; ++j) out[j] = activate<kKind>(g[j]) * u[j];
-  });
+// `up` null: none.
+void activate_row(ActivationKind kind, const float* x, const float* up, float* y, std::int64_t n,
+                  const kernels::KernelTable& table) {
+  using Kind = kernels::ActivationArgs::Kind;
+  if (kind == ActivationKind::kSilu || kind == ActivationKind::kGeluTanh) {
+    table.activate_row({kind == ActivationKind::kSilu ? Kind::kSilu : Kind::kGeluTanh, x, up, y, n});
+    return;
+  }
+  for (std::int64_t i = 0; i < n; ++i) {
+    // "Less than" is false for NaN, which stays.
+    const float activated = kind == ActivationKind::kGeluErf ? gelu_erf(x[i]) : (x[i] < 0.0F ? 0.0F : x[i]);
+    y[i] = up == nullptr ? activated : activated * up[i];
+  }
 }
 }  // namespace
 
@@ -102,31 +99,17 @@ void layer_norm_forward(StridedView<const float, 2> x, std::span<const float> we
 }
 
 void activation_forward(ActivationKind kind, StridedView<const float, 2> x, StridedView<float, 2> y,
-                        ThreadPool& pool) {
-  switch (kind) {
-    case ActivationKind::kSilu:
-      return activation_rows<ActivationKind::kSilu>(x, y, pool);
-    case ActivationKind::kGeluTanh:
-      return activation_rows<ActivationKind::kGeluTanh>(x, y, pool);
-    case ActivationKind::kGeluErf:
-      return activation_rows<ActivationKind::kGeluErf>(x, y, pool);
-    case ActivationKind::kRelu:
-      return activation_rows<ActivationKind::kRelu>(x, y, pool);
-  }
+                        ThreadPool& pool, const kernels::KernelTable& table) {
+  for_rows(x.shape[0], pool,
+           [&](std::int64_t i) { activate_row(kind, &x(i, 0), nullptr, &y(i, 0), x.shape[1], table); });
 }
 
 void gated_activation_forward(ActivationKind kind, StridedView<const float, 2> gate,
-                              StridedView<const float, 2> up, StridedView<float, 2> y, ThreadPool& pool) {
-  switch (kind) {
-    case ActivationKind::kSilu:
-      return gated_rows<ActivationKind::kSilu>(gate, up, y, pool);
-    case ActivationKind::kGeluTanh:
-      return gated_rows<ActivationKind::kGeluTanh>(gate, up, y, pool);
-    case ActivationKind::kGeluErf:
-      return gated_rows<ActivationKind::kGeluErf>(gate, up, y, pool);
-    case ActivationKind::kRelu:
-      return gated_rows<ActivationKind::kRelu>(gate, up, y, pool);
-  }
+                              StridedView<const float, 2> up, StridedView<float, 2> y, ThreadPool& pool,
+                              const kernels::KernelTable& table) {
+  for_rows(gate.shape[0], pool, [&](std::int64_t i) {
+    activate_row(kind, &gate(i, 0), &up(i, 0), &y(i, 0), gate.shape[1], table);
+  });
 }
 
 void add_scaled(StridedView<float, 2> x, StridedView<const float, 2> y, float scale, ThreadPool& pool) {

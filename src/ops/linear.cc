@@ -3,7 +3,6 @@
 #include "sightline/ops/linear.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "sightline/base/checked.h"
 
@@ -11,22 +10,12 @@ namespace sightline {
 
 namespace {
 constexpr std::int64_t kColumns = PackedLinear::kPanelColumns;
+static_assert(kColumns == kernels::kPanelColumns);
 constexpr std::int64_t kInnerBlock = 256;  // 256 x 32 weights: 32 KiB, stay in the first cache for all rows
 constexpr std::int64_t kRowBlock = 96;     // 96 x 32 accumulators: 12 KiB beside them
-
-// acc[row][column] (+)= sum over k of x[row][k] * w[k][column].
-void accumulate(const float* x, std::int64_t x_stride, std::int64_t num_rows, const float* w,
-                std::int64_t num_k, bool first, float* acc) {
-  for (std::int64_t row = 0; row < num_rows; ++row) {
-    float* out = acc + row * kColumns;
-    if (first) std::fill_n(out, kColumns, 0.0F);
-    for (std::int64_t k = 0; k < num_k; ++k) {
-      const float value = x[row * x_stride + k];
-      const float* weights = w + k * kColumns;
-      for (std::int64_t n = 0; n < kColumns; ++n) out[n] += value * weights[n];
-    }
-  }
-}
+// Rows of x lie this far apart in the copy: not a power of two, so that they do not share cache sets.
+constexpr std::int64_t kTileStride = kInnerBlock + 16;
+constexpr std::int64_t kRowsAtOnce = 8 * kRowBlock;  // bounds the copy of x
 
 // Adds the bias and writes the columns that exist.
 void store(const float* acc, std::int64_t num_rows, std::int64_t num_columns, const float* bias, float* y,
@@ -78,24 +67,88 @@ void PackedLinear::unpack_row(std::int64_t out_idx, std::span<float> row) const 
   for (std::size_t k = 0; k < row.size(); ++k) row[k] = from[static_cast<std::int64_t>(k) * kColumns];
 }
 
-void linear_forward(const PackedLinear& weights, StridedView<const float, 2> x, std::span<const float> bias,
-                    StridedView<float, 2> y, ThreadPool& pool) {
-  const std::int64_t num_rows = x.shape[0];
-  const std::int64_t num_panels = (weights.out_dim() + kColumns - 1) / kColumns;
-  const std::int64_t num_row_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
-  pool.parallel_for(num_row_blocks * num_panels, [&](std::int64_t item, int) {
-    const std::int64_t panel_idx = item % num_panels;
-    const std::int64_t row_begin = item / num_panels * kRowBlock;
-    const std::int64_t rows = std::min(kRowBlock, num_rows - row_begin);
+namespace {
+// One panel for a stretch of rows: the whole chain over k, in blocks.
+class PanelProduct {
+ public:
+  PanelProduct(const PackedLinear& weights, std::span<const float> bias, StridedView<float, 2> y,
+               const kernels::KernelTable& table)
+      : weights_(weights), bias_(bias), y_(y), table_(table) {}
+
+  // `x_block(k)` gives rows [row_begin, ...) from k on; num_k of them lie side by side.
+  template <typename XBlock>
+  void run(std::int64_t panel_idx, std::int64_t row_begin, std::int64_t num_rows, std::int64_t x_stride,
+           std::int64_t inner_block, const XBlock& x_block) const {
     alignas(kCacheLineBytes) float acc[kRowBlock * kColumns];
-    for (std::int64_t k = 0; k < weights.in_dim(); k += kInnerBlock) {
-      accumulate(&x(row_begin, k), x.strides[0], rows, weights.panel(panel_idx) + k * kColumns,
-                 std::min(kInnerBlock, weights.in_dim() - k), k == 0, acc);
+    for (std::int64_t k = 0; k < weights_.in_dim(); k += inner_block) {
+      kernels::LinearArgs args;
+      args.x = x_block(k);
+      args.x_stride = x_stride;
+      args.panel = weights_.panel(panel_idx) + k * kColumns;
+      args.y = acc;
+      args.y_stride = kColumns;
+      args.num_rows = num_rows;
+      args.num_k = std::min(inner_block, weights_.in_dim() - k);
+      args.accumulate = k > 0;
+      table_.linear_rows(args);
     }
     const std::int64_t column = panel_idx * kColumns;
-    store(acc, rows, std::min(kColumns, weights.out_dim() - column),
-          bias.empty() ? nullptr : bias.data() + column, &y(row_begin, column), y.strides[0]);
+    store(acc, num_rows, std::min(kColumns, weights_.out_dim() - column),
+          bias_.empty() ? nullptr : bias_.data() + column, &y_(row_begin, column), y_.strides[0]);
+  }
+
+ private:
+  const PackedLinear& weights_;
+  std::span<const float> bias_;
+  StridedView<float, 2> y_;
+  const kernels::KernelTable& table_;
+};
+
+// Copies rows to [k block][row][kTileStride].
+void copy_rows(StridedView<const float, 2> x, std::int64_t row_begin, std::int64_t num_rows, float* to,
+               ThreadPool& pool) {
+  pool.parallel_for((num_rows + kRowBlock - 1) / kRowBlock, [&](std::int64_t block, int) {
+    const std::int64_t end = std::min(num_rows, (block + 1) * kRowBlock);
+    for (std::int64_t row = block * kRowBlock; row < end; ++row) {
+      const float* from = &x(row_begin + row, 0);
+      for (std::int64_t k = 0; k < x.shape[1]; k += kInnerBlock) {
+        std::copy_n(from + k, std::min(kInnerBlock, x.shape[1] - k),
+                    to + (k / kInnerBlock * num_rows + row) * kTileStride);
+      }
+    }
   });
+}
+}  // namespace
+
+void linear_forward(const PackedLinear& weights, StridedView<const float, 2> x, std::span<const float> bias,
+                    StridedView<float, 2> y, ThreadPool& pool, const kernels::KernelTable& table) {
+  const PanelProduct product(weights, bias, y, table);
+  const std::int64_t num_panels = (weights.out_dim() + kColumns - 1) / kColumns;
+  if (x.shape[0] <= kernels::kGroupRows) {  // bound by reading the weights: nothing to gain from a copy
+    if (x.shape[0] == 0) return;
+    pool.parallel_for(num_panels, [&](std::int64_t panel_idx, int) {
+      product.run(panel_idx, 0, x.shape[0], x.strides[0], weights.in_dim(),
+                  [&](std::int64_t k) { return &x(0, k); });
+    });
+    return;
+  }
+  // Belongs to the calling thread and is kept: no allocation after warm-up.
+  thread_local AlignedBuffer<float> tiles;
+  const std::int64_t num_inner_blocks = (weights.in_dim() + kInnerBlock - 1) / kInnerBlock;
+  for (std::int64_t begin = 0; begin < x.shape[0]; begin += kRowsAtOnce) {
+    const std::int64_t num_rows = std::min(kRowsAtOnce, x.shape[0] - begin);
+    tiles.reserve_discard(static_cast<std::size_t>(num_inner_blocks * num_rows * kTileStride));
+    float* const copied = tiles.data();  // a worker's `tiles` is another one
+    copy_rows(x, begin, num_rows, copied, pool);
+    const std::int64_t num_row_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
+    // Panels change fastest: a block of x stays in the second cache while the weights stream past.
+    pool.parallel_for(num_row_blocks * num_panels, [&](std::int64_t item, int) {
+      const std::int64_t row = item / num_panels * kRowBlock;
+      product.run(item % num_panels, begin + row, std::min(kRowBlock, num_rows - row), kTileStride,
+                  kInnerBlock,
+                  [&](std::int64_t k) { return copied + (k / kInnerBlock * num_rows + row) * kTileStride; });
+    });
+  }
 }
 
 }  // namespace sightline

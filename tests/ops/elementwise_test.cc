@@ -180,11 +180,12 @@ T plain_activation(ActivationKind kind, T x) {
   return x;
 }
 
-std::vector<float> activate_row(ActivationKind kind, const std::vector<float>& x) {
+std::vector<float> activate_row(ActivationKind kind, const std::vector<float>& x,
+                                const kernels::KernelTable& table = kernels::active_table()) {
   ThreadPool pool(1);
   std::vector<float> y(x.size());
   const std::int64_t n = std::ssize(x);
-  activation_forward(kind, dense_view(x.data(), {1, n}), dense_view(y.data(), {1, n}), pool);
+  activation_forward(kind, dense_view(x.data(), {1, n}), dense_view(y.data(), {1, n}), pool, table);
   return y;
 }
 
@@ -198,8 +199,10 @@ TEST(ActivationTest, AgreesWithFloat64UnderTheErrorRuleInEveryRange) {
         ref.push_back(plain_activation<double>(kind, v));
         plain.push_back(plain_activation<float>(kind, v));
       }
-      EXPECT_TRUE(test::within_error_rule(activate_row(kind, x), plain, ref))
-          << "kind " << static_cast<int>(kind) << " scale " << scale;
+      for (const kernels::KernelTable* table : kernels::available_tables()) {
+        EXPECT_TRUE(test::within_error_rule(activate_row(kind, x, *table), plain, ref))
+            << table->name << " kind " << static_cast<int>(kind) << " scale " << scale;
+      }
     }
   }
 }
@@ -208,37 +211,45 @@ TEST(ActivationTest, AgreesWithFloat64UnderTheErrorRuleInEveryRange) {
 TEST(ActivationTest, SiluIsWithinFourUnitsInTheLastPlace) {
   std::vector<float> x;
   for (float v = -80.0F; v < 80.0F; v += 0.01037F) x.push_back(v);
-  const auto y = activate_row(ActivationKind::kSilu, x);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const double ref = plain_activation<double>(ActivationKind::kSilu, x[i]);
-    EXPECT_LE(std::abs(y[i] - ref), 4 * std::abs(ref) * 0x1p-23) << x[i];
+  for (const kernels::KernelTable* table : kernels::available_tables()) {
+    const auto y = activate_row(ActivationKind::kSilu, x, *table);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double ref = plain_activation<double>(ActivationKind::kSilu, x[i]);
+      EXPECT_LE(std::abs(y[i] - ref), 4 * std::abs(ref) * 0x1p-23) << table->name << " " << x[i];
+    }
   }
 }
 
 TEST(ActivationTest, ExtremesAndNan) {
-  for (const ActivationKind kind : kKinds) {
-    const auto y = activate_row(kind, {0.0F, -0.0F, 3e38F, kInfinity, -3e38F, -1e4F,
-                                       std::numeric_limits<float>::quiet_NaN(), 1e-42F});
-    EXPECT_EQ(y[0], 0.0F);
-    EXPECT_EQ(y[1], 0.0F);
-    EXPECT_EQ(y[2], 3e38F);
-    EXPECT_EQ(y[3], kInfinity);
-    EXPECT_EQ(y[4], 0.0F);
-    EXPECT_EQ(y[5], 0.0F);
-    EXPECT_TRUE(std::isnan(y[6]));
-    EXPECT_LE(std::abs(y[7]), 1e-42F);  // subnormal in, subnormal out
-    if (kind == ActivationKind::kRelu) {
-      EXPECT_EQ(y[7], 1e-42F);
+  for (const kernels::KernelTable* table : kernels::available_tables()) {
+    for (const ActivationKind kind : kKinds) {
+      const auto y = activate_row(
+          kind,
+          {0.0F, -0.0F, 3e38F, kInfinity, -3e38F, -1e4F, std::numeric_limits<float>::quiet_NaN(), 1e-42F},
+          *table);
+      EXPECT_EQ(y[0], 0.0F);
+      EXPECT_EQ(y[1], 0.0F);
+      EXPECT_EQ(y[2], 3e38F);
+      EXPECT_EQ(y[3], kInfinity);
+      EXPECT_EQ(y[4], 0.0F);
+      EXPECT_EQ(y[5], 0.0F);
+      EXPECT_TRUE(std::isnan(y[6]));
+      EXPECT_LE(std::abs(y[7]), 1e-42F);  // subnormal in, subnormal out
+      if (kind == ActivationKind::kRelu) {
+        EXPECT_EQ(y[7], 1e-42F);
+      }
     }
   }
 }
 
 TEST(ActivationTest, NumberKeepsItsBitsWhereverItStands) {
   const auto x = normals(257, 5, 4.0);
-  for (const ActivationKind kind : kKinds) {
-    const auto whole = activate_row(kind, x);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      EXPECT_TRUE(same_bits(activate_row(kind, {x[i]}), std::span(whole).subspan(i, 1)));
+  for (const kernels::KernelTable* table : kernels::available_tables()) {
+    for (const ActivationKind kind : kKinds) {
+      const auto whole = activate_row(kind, x, *table);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        EXPECT_TRUE(same_bits(activate_row(kind, {x[i]}, *table), std::span(whole).subspan(i, 1)));
+      }
     }
   }
 }

@@ -40,12 +40,13 @@ struct Layer {
 };
 
 std::vector<float> run(const PackedLinear& packed, const std::vector<float>& bias, const float* x,
-                       std::int64_t num_rows, std::int64_t x_stride, int num_threads = 1) {
+                       std::int64_t num_rows, std::int64_t x_stride, int num_threads = 1,
+                       const kernels::KernelTable& table = kernels::active_table()) {
   ThreadPool pool(num_threads);
   std::vector<float> y(static_cast<std::size_t>(num_rows * packed.out_dim()),
                        std::numeric_limits<float>::signaling_NaN());
   linear_forward(packed, {x, {num_rows, packed.in_dim()}, {x_stride, 1}}, bias,
-                 dense_view(y.data(), {num_rows, packed.out_dim()}), pool);
+                 dense_view(y.data(), {num_rows, packed.out_dim()}), pool, table);
   return y;
 }
 
@@ -55,16 +56,16 @@ bool same_bits(const float* a, const float* b, std::int64_t n) {
 
 constexpr std::int64_t kDims[] = {1, 3, 31, 32, 33, 257, 600};
 
-TEST(LinearTest, AgreesWithFloat64UnderTheErrorRuleForEveryShape) {
+// Over a whole call: one number alone may be near or far by luck, in the plain method too.
+TEST(LinearTest, AgreesWithFloat64UnderTheErrorRuleForEveryShapeAndInstructionSet) {
   for (const std::int64_t out_dim : kDims) {
     for (const std::int64_t in_dim : kDims) {
       const Layer layer{out_dim, in_dim};
-      const std::int64_t num_rows = 14;
+      const std::int64_t num_rows = 14 + 200 / out_dim;
       const auto x = normals(static_cast<std::size_t>(num_rows * in_dim), 9);
-      const auto y = run(layer.pack(), layer.bias, x.data(), num_rows, in_dim);
+      std::vector<double> ref;
+      std::vector<float> plain;
       for (std::int64_t i = 0; i < num_rows; ++i) {
-        std::vector<double> ref;
-        std::vector<float> plain;
         for (std::int64_t n = 0; n < out_dim; ++n) {
           double exact = 0.0;
           float sum = 0.0F;
@@ -77,34 +78,47 @@ TEST(LinearTest, AgreesWithFloat64UnderTheErrorRuleForEveryShape) {
           ref.push_back(exact + layer.bias[static_cast<std::size_t>(n)]);
           plain.push_back(sum + layer.bias[static_cast<std::size_t>(n)]);
         }
-        EXPECT_TRUE(test::within_error_rule(
-            std::span(y).subspan(static_cast<std::size_t>(i * out_dim), static_cast<std::size_t>(out_dim)),
-            plain, ref))
-            << out_dim << " x " << in_dim << " row " << i;
+      }
+      for (const kernels::KernelTable* table : kernels::available_tables()) {
+        const auto y = run(layer.pack(), layer.bias, x.data(), num_rows, in_dim, 2, *table);
+        EXPECT_TRUE(test::within_error_rule(y, plain, ref))
+            << table->name << " " << out_dim << " x " << in_dim;
       }
     }
   }
 }
 
-TEST(LinearTest, RowKeepsItsBitsForAnyNumberOfRowsAndThreads) {
-  for (const std::int64_t in_dim : {3, 257, 600}) {
-    const Layer layer{97, in_dim};
-    const PackedLinear packed = layer.pack();
-    const std::int64_t num_rows = 209;
-    const auto x = normals(static_cast<std::size_t>(num_rows * in_dim), 9);
-    const auto all = run(packed, layer.bias, x.data(), num_rows, in_dim, 1);
-    for (const int num_threads : {2, 3, 5}) {
-      const auto y = run(packed, layer.bias, x.data(), num_rows, in_dim, num_threads);
-      EXPECT_TRUE(same_bits(y.data(), all.data(), std::ssize(all))) << num_threads << " threads";
-    }
-    for (const std::int64_t group : {1, 2, 5, 7, 12, 13, 64, 100}) {
-      for (std::int64_t begin = 0; begin < num_rows; begin += group) {
-        const std::int64_t rows = std::min(group, num_rows - begin);
-        const auto y = run(packed, layer.bias, x.data() + begin * in_dim, rows, in_dim, 2);
-        ASSERT_TRUE(same_bits(y.data(), all.data() + begin * 97, rows * 97))
-            << "rows " << begin << " of a group of " << group << ", in_dim " << in_dim;
+TEST(LinearTest, RowKeepsItsBitsForAnyNumberOfRowsAndThreadsOnEveryInstructionSet) {
+  for (const kernels::KernelTable* table : kernels::available_tables()) {
+    for (const std::int64_t in_dim : {3, 257, 600}) {
+      const Layer layer{97, in_dim};
+      const PackedLinear packed = layer.pack();
+      const std::int64_t num_rows = 209;
+      const auto x = normals(static_cast<std::size_t>(num_rows * in_dim), 9);
+      const auto all = run(packed, layer.bias, x.data(), num_rows, in_dim, 1, *table);
+      for (const int num_threads : {2, 3, 5}) {
+        const auto y = run(packed, layer.bias, x.data(), num_rows, in_dim, num_threads, *table);
+        EXPECT_TRUE(same_bits(y.data(), all.data(), std::ssize(all))) << num_threads << " threads";
+      }
+      for (const std::int64_t group : {1, 2, 5, 7, 12, 13, 64, 100}) {
+        for (std::int64_t begin = 0; begin < num_rows; begin += group) {
+          const std::int64_t rows = std::min(group, num_rows - begin);
+          const auto y = run(packed, layer.bias, x.data() + begin * in_dim, rows, in_dim, 2, *table);
+          ASSERT_TRUE(same_bits(y.data(), all.data() + begin * 97, rows * 97))
+              << table->name << " row " << begin << " in groups of " << group << ", in_dim " << in_dim;
+        }
       }
     }
+  }
+}
+
+TEST(LinearTest, RowKeepsItsBitsBeyondTheRowsThatAreCopiedAtOnce) {
+  const Layer layer{3, 2};
+  const PackedLinear packed = layer.pack();
+  const auto x = normals(1000 * 2, 9);
+  const auto all = run(packed, {}, x.data(), 1000, 2, 3);
+  for (const std::int64_t row : {0, 767, 768, 769, 999}) {
+    EXPECT_TRUE(same_bits(run(packed, {}, x.data() + row * 2, 1, 2).data(), all.data() + row * 3, 3)) << row;
   }
 }
 

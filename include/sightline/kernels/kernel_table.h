@@ -35,6 +35,17 @@ struct LinearArgs {
   bool accumulate = false;
 };
 
+/// One row of an activation, y = act(x) or, with `up`, act(x) * up; y may be x or up. silu(x) = x sigmoid(x);
+/// gelu in its tanh form. A number's bits do not depend on where in the row it stands.
+struct ActivationArgs {
+  enum class Kind : std::uint8_t { kSilu, kGeluTanh };
+  Kind kind = Kind::kSilu;
+  const float* x = nullptr;
+  const float* up = nullptr;  ///< null: none
+  float* y = nullptr;
+  std::int64_t size = 0;
+};
+
 /// Rows of one work item against one tile of keys; shared by the three attention kernels. Rows are taken in
 /// groups of kGroupRows; each group has its own trimmed stretch of the tile.
 struct GroupRange {
@@ -107,6 +118,7 @@ struct KernelTable {
   int num_sum_lanes = 0;  ///< lanes that row sums are kept in
 
   void (*linear_rows)(const LinearArgs&) = nullptr;
+  void (*activate_row)(const ActivationArgs&) = nullptr;
   void (*attention_scores)(const ScoreArgs&) = nullptr;
   void (*modify_scores)(const ModifyArgs&) = nullptr;
   void (*softmax_tile)(const SoftmaxArgs&) = nullptr;

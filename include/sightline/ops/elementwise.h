@@ -6,6 +6,7 @@
 
 #include "sightline/base/strided_view.h"
 #include "sightline/base/thread_pool.h"
+#include "sightline/kernels/kernel_table.h"
 
 namespace sightline {
 
@@ -19,12 +20,14 @@ void layer_norm_forward(StridedView<const float, 2> x, std::span<const float> we
                         ThreadPool& pool);
 
 enum class ActivationKind : std::uint8_t { kSilu, kGeluTanh, kGeluErf, kRelu };
-/// y = act(x); y may be x.
+/// y = act(x); y may be x. silu and both gelus of minus infinity are NaN (infinity times 0).
+/// Source of gelu, kGeluErf exact and kGeluTanh its approximation: arXiv:1606.08415, section 2.
 void activation_forward(ActivationKind kind, StridedView<const float, 2> x, StridedView<float, 2> y,
-                        ThreadPool& pool);
+                        ThreadPool& pool, const kernels::KernelTable& table = kernels::active_table());
 /// y = act(gate) * up; y may be gate or up.
 void gated_activation_forward(ActivationKind kind, StridedView<const float, 2> gate,
-                              StridedView<const float, 2> up, StridedView<float, 2> y, ThreadPool& pool);
+                              StridedView<const float, 2> up, StridedView<float, 2> y, ThreadPool& pool,
+                              const kernels::KernelTable& table = kernels::active_table());
 /// x += scale * y.
 void add_scaled(StridedView<float, 2> x, StridedView<const float, 2> y, float scale, ThreadPool& pool);
 

@@ -10,6 +10,7 @@
 #include "sightline/base/error.h"
 #include "sightline/base/strided_view.h"
 #include "sightline/base/thread_pool.h"
+#include "sightline/kernels/kernel_table.h"
 
 namespace sightline {
 
@@ -46,7 +47,9 @@ class PackedLinear {
 /// bias (empty: none) is added at the end.
 ///   x [num_rows, in_dim], y [num_rows, out_dim], rows contiguous, row strides free; must not overlap.
 /// Parallel over panels and row blocks; bits do not depend on threads or num_rows.
+/// Scratch: a copy of at most 768 rows of x, kept by the calling thread.
 void linear_forward(const PackedLinear& weights, StridedView<const float, 2> x, std::span<const float> bias,
-                    StridedView<float, 2> y, ThreadPool& pool);
+                    StridedView<float, 2> y, ThreadPool& pool,
+                    const kernels::KernelTable& table = kernels::active_table());
 
 }  // namespace sightline
