@@ -37,7 +37,8 @@ struct TraceEvict {
   std::int64_t begin = 0, end = 0;
   bool operator==(const TraceEvict&) const = default;
 };
-/// Moves tokens with ordinals [begin, end): pos and rope_pos += delta, keys re-rotated by exactly delta.
+/// Moves tokens with ordinals [begin, end): pos, segment_start and rope_pos += delta, keys re-rotated by
+/// exactly delta.
 struct TraceShift {
   int sequence = 0;
   std::int64_t begin = 0, end = 0;
