@@ -25,7 +25,7 @@ struct ChatTemplateLimits {
 /// A compiled template. Cheap to copy, safe to use from several threads.
 class ChatTemplate {
  public:
-  /// Compiles `source` (at most 1 MiB) and renders a short trial conversation, so that a template that
+  /// Compiles `source` (at most 128 KiB) and renders a short trial conversation, so that a template that
   /// cannot work or does not end is refused here. `bos` and `eos` are the texts of those tokens.
   /// Errors: kInvalidContent with the line.
   [[nodiscard]] static Result<ChatTemplate> parse(std::string_view source, std::string_view bos,

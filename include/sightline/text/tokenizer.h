@@ -78,6 +78,10 @@ class Tokenizer {
   /// One line about what this is: "byte-level BPE, pre-tokenizer smollm, 49152 tokens".
   [[nodiscard]] std::string describe() const;
 
+  /// `text` with `mark` put before each byte where a control token's name begins. ChatTemplate keeps control
+  /// tokens out of messages with it.
+  [[nodiscard]] std::string protect(std::string_view text, std::string_view mark) const;
+
   struct Impl;
 
  private:
@@ -89,7 +93,8 @@ class Tokenizer {
 /// The pieces joined are decode() of all ids, with each maximal invalid part replaced by U+FFFD.
 class Detokenizer {
  public:
-  explicit Detokenizer(Tokenizer tokenizer, bool skip_special = true);
+  /// `at_start` false: the ids go on a text that is there already, so a leading blank stays.
+  explicit Detokenizer(Tokenizer tokenizer, bool skip_special = true, bool at_start = true);
   /// What became whole with `id`; an id outside the vocabulary gives U+FFFD.
   [[nodiscard]] std::string push(TokenId id);
   /// What is left: U+FFFD if a character is incomplete, else nothing. Starts anew.
@@ -98,7 +103,8 @@ class Detokenizer {
  private:
   Tokenizer tokenizer_;
   bool skip_special_;
-  bool at_start_ = true;
+  bool starts_text_;
+  bool at_start_;
   std::string held_;
 };
 
