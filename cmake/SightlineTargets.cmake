@@ -31,6 +31,11 @@ function(sl_library name)
   endforeach()
   target_link_libraries(sightline_${name} PRIVATE ${ARG_LINK})
   set_property(GLOBAL APPEND PROPERTY SIGHTLINE_LIBRARIES sightline_${name})
+  get_property(core_folders GLOBAL PROPERTY SIGHTLINE_CORE_FOLDERS)
+  if(SIGHTLINE_INSTALL AND name IN_LIST core_folders)
+    install(TARGETS sightline_${name} EXPORT SightlineTargets ARCHIVE)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sightline/${name} DESTINATION include/sightline)
+  endif()
 endfunction()
 
 # sl_test(<folder> DEPS <folders> [LINK <targets>] [LABELS <labels>]): one program per folder of tests/,
