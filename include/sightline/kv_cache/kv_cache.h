@@ -27,56 +27,77 @@ struct KvCacheOptions {
 };
 
 struct KvCacheStats {
-  std::int64_t num_pages_allocated = 0;  ///< pages held, shared ones once
+  std::int64_t num_pages_allocated = 0;  ///< pages held by sequences, shared ones once
   std::int64_t num_pages_free = 0;       ///< on the free list
-  std::int64_t bytes_allocated = 0;
-  std::int64_t bytes_used =
-      0;  ///< sum over valid tokens and layers of num_kv_heads * (qk * bytes_k + v * bytes_v)
-  std::int64_t bytes_metadata = 0;
+  std::int64_t bytes_allocated = 0;      ///< of both
+  /// Sum over valid tokens and layers of num_kv_heads * (qk_head_dim * bytes_k + v_head_dim * bytes_v); a
+  /// token that sequences share counts once, one whose page a window freed does not count.
+  std::int64_t bytes_used = 0;
+  std::int64_t bytes_metadata = 0;  ///< coordinates, rotary positions, tables of pages
 };
 
 /// Keys and values of every layer of a model (one AttentionSpec per layer decides heads, rope, cache stage
 /// and, through reach_back(mask), which pages a windowed layer frees).
+///
+/// Positions are the caller's: the cache never derives one from a count of slots. Under
+/// PositionPolicy::kInCache nothing is stored differently; the distance is capped on the query's side.
+///
+/// Threads: `write` of different layers or sequences, `view` and `length` may run at once; everything else
+/// runs alone. An operation that fails leaves the cache as it was.
 class KvCache {
  public:
-  /// Errors (kInvalidArgument): invalid spec, page size out of range.
+  /// Errors (kInvalidArgument): no layer, an invalid spec, RopeLengthPolicy::kCurrentLength (stored keys
+  /// would go stale), page size or a limit out of range.
   [[nodiscard]] static Result<KvCache> create(std::vector<AttentionSpec> layers, KvCacheOptions options);
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
   ~KvCache();
 
+  /// An empty sequence. Ids are never used twice.
   [[nodiscard]] SequenceId add_sequence();
   [[nodiscard]] Result<void> remove_sequence(SequenceId sequence);
 
   /// Opens the next `coords.size()` ordinals of a sequence, in every layer at once: reserves every page
-  /// before anything is written and records coordinates and rotary positions (empty: equal to pos).
-  /// Then `write` fills each layer. On error the cache is as it was.
-  /// Errors: kInvalidArgument (unknown sequence, sizes), kOutOfMemory (pages needed and free are named).
+  /// before anything is written and records coordinates and rotary positions (empty: equal to pos). Then
+  /// `write` fills each layer. First, windowed layers give up the pages that no query from the least new
+  /// position on can see. Cost: O(tokens appended); cos and sin once for all layers that rotate alike.
+  /// Errors: kInvalidArgument (unknown sequence, sizes, positions beyond 2^53, the last append not written
+  /// to some layer, a position that sees tokens a window has freed), kOutOfMemory (pages needed and left
+  /// are named).
   [[nodiscard]] Result<void> append(SequenceId sequence, std::span<const TokenCoord> coords,
                                     std::span<const std::int64_t> rope_pos);
 
   /// Writes the keys and values of the last `append` for one layer: unrotated keys
   /// [num_tokens, num_kv_heads, qk_head_dim] and values [num_tokens, num_kv_heads, v_head_dim], f32, rounded
   /// to the storage type (nearest even); keys are rotated by their rope_pos first under kAfterRotation.
-  /// Different layers or sequences may be written by different threads at once.
+  /// Errors (kInvalidArgument): unknown sequence or layer, shapes, nothing to write.
   [[nodiscard]] Result<void> write(SequenceId sequence, int layer, StridedView<const float, 3> keys,
                                    StridedView<const float, 3> values);
 
-  /// Drops ordinals >= num_tokens. Errors: kInvalidArgument when a windowed layer has freed pages that the
-  /// remaining tokens need, or num_tokens is above the length.
+  /// Drops ordinals >= num_tokens, also those that wait for `write`. Errors: kInvalidArgument when a windowed
+  /// layer has freed pages that the remaining tokens need, or num_tokens is above the length.
   [[nodiscard]] Result<void> truncate(SequenceId sequence, std::int64_t num_tokens);
   /// Drops ordinals [begin, end) in every layer: storage only, ordinals and positions of others stay.
+  /// Errors (kInvalidArgument): range, or the last append is not written to some layer.
   [[nodiscard]] Result<void> evict(SequenceId sequence, std::int64_t begin, std::int64_t end);
   /// Moves ordinals [begin, end): pos, segment_start and rope_pos += delta; stored keys are re-rotated by
   /// exactly delta on the rotated dims only (no work under kBeforeRotation). Shared pages are copied first.
+  /// Errors: kInvalidArgument (range, positions beyond 2^53, the last append not written to some layer, a
+  /// move that brings tokens which a window has freed back into sight), kOutOfMemory.
   [[nodiscard]] Result<void> shift(SequenceId sequence, std::int64_t begin, std::int64_t end,
                                    std::int64_t delta);
   /// A new sequence that shares every page; a page is copied when either side writes to it.
+  /// Errors (kInvalidArgument): unknown sequence, or its last append is not written to some layer.
   [[nodiscard]] Result<SequenceId> fork(SequenceId sequence);
-  /// Frees pages that windowed layers can no longer see from position `next_pos` on (called by append).
-  /// Number of ordinals opened so far, and of valid tokens.
+
+  /// Ordinals opened so far, evicted ones and padding included.
   [[nodiscard]] Result<std::int64_t> length(SequenceId sequence) const;
+  /// Tokens that are neither padding nor evicted.
+  [[nodiscard]] Result<std::int64_t> num_valid(SequenceId sequence) const;
+  /// What attention reads. Cost: O(1), no copy. Before `write`, the tokens of the last append hold poison or
+  /// zeros; their coordinates are there, so that a batch can be planned.
   [[nodiscard]] Result<KvView> view(SequenceId sequence, int layer) const;
+  [[nodiscard]] int num_layers() const;
   [[nodiscard]] KvCacheStats stats() const;
 
  private:

@@ -21,7 +21,11 @@ struct KvPage {
   bool values_flagged = false;
 };
 
-/// Valid until the next change of its sequence.
+/// Valid until the next change of its sequence; `write` changes only what its pages hold and their flags.
+///
+/// A page that a window freed is null while the coordinates of its tokens stay valid, because layers share
+/// them: the layer's own mask shows none of them to a query at or after the least position of the last
+/// append, and older queries are not the cache's to serve.
 struct KvView {
   PageLayout layout;
   StorageType key_type = StorageType::kF32;

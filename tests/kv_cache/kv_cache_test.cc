@@ -1,0 +1,539 @@
+#include "sightline/kv_cache/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kv_cache/cache_model.h"
+#include "sightline/base/half.h"
+
+namespace sightline {
+namespace {
+
+using test::CacheModel;
+using test::mixed_layers;
+
+KvCacheOptions poisoned(int page_size = 16, std::int64_t max_pages = 0) {
+  KvCacheOptions options;
+  options.page_size = page_size;
+  options.max_pages = max_pages;
+  options.poison = true;
+  return options;
+}
+
+// One layer, one key head of width 2, no rotation.
+std::vector<AttentionSpec> tiny_layer(const MaskSpec& mask = mask_rule(MaskOp::kCausal)) {
+  AttentionSpec spec;
+  spec.heads = {1, 1, 2, 2};
+  spec.mask = mask;
+  return {spec};
+}
+
+MaskSpec window(std::int64_t n) { return mask_rule(MaskOp::kCausal) & mask_rule(MaskOp::kWindow, n); }
+
+TEST(KvCacheTest, HoldsWhatWasAppendedForEveryPageSizeAndType) {
+  for (const int page_size : {16, 48, 64, 128, 256}) {
+    for (const StorageType key_type : {StorageType::kF32, StorageType::kBf16}) {
+      for (const StorageType value_type : {StorageType::kF32, StorageType::kBf16}) {
+        for (const bool poison : {true, false}) {
+          KvCacheOptions options = poisoned(page_size);
+          options.key_type = key_type;
+          options.value_type = value_type;
+          options.poison = poison;
+          CacheModel model(mixed_layers(), options);
+          const SequenceId a = model.add_sequence();
+          const SequenceId b = model.add_sequence();
+          for (const std::int64_t n : {1, 15, 1, 30, 0, 1, 100}) {
+            ASSERT_TRUE(model.play_append(a, n)) << model.error();
+            ASSERT_TRUE(model.play_append(b, n / 2));
+            model.check();
+            ASSERT_FALSE(HasFatalFailure()) << "page size " << page_size << " poison " << poison;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(KvCacheTest, StoresKeyHeadsOnlyAndCountsTheirBytes) {
+  AttentionSpec spec;
+  spec.heads = {32, 8, 128, 64};
+  KvCacheOptions options;
+  options.value_type = StorageType::kBf16;
+  CacheModel model({spec, spec}, options);
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 10));
+  EXPECT_EQ(model.cache().stats().bytes_used, 10 * 2 * 8 * (128 * 4 + 64 * 2));
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 2);
+  EXPECT_EQ(model.cache().stats().bytes_allocated, 2 * 64 * 8 * (128 * 4 + 64 * 2));
+}
+
+TEST(KvCacheTest, PaddingAndOwnRotaryPositionsAreKept) {
+  CacheModel model(mixed_layers(), poisoned());
+  const SequenceId a = model.add_sequence();
+  std::vector<TokenCoord> coords = coords_range(0, 20);
+  for (std::size_t i = 0; i < 5; ++i) coords[i] = {.pos = 0, .valid = false};
+  ASSERT_TRUE(model.play_append(a, coords, 1000));
+  model.check();
+  EXPECT_EQ(*model.cache().length(a), 20);
+  EXPECT_EQ(*model.cache().num_valid(a), 15);
+}
+
+TEST(KvCacheTest, AppendThatFailsLeavesTheCacheUnchangedAtEveryLimit) {
+  // 4 layers; sequence a fills 3 pages of 16 in the two causal layers, 3 and 1 or 2 in the windowed ones.
+  for (std::int64_t max_pages = 1; max_pages < 24; ++max_pages) {
+    CacheModel model(mixed_layers(), poisoned(16, max_pages));
+    const SequenceId a = model.add_sequence();
+    const SequenceId b = model.add_sequence();
+    int num_failed = 0;
+    for (const std::int64_t n : {1, 15, 1, 16, 40, 3}) {
+      for (const SequenceId id : {a, b}) {
+        const KvCacheStats before = model.cache().stats();
+        if (!model.play_append(id, n)) {
+          ++num_failed;
+          EXPECT_NE(model.error().find("pages more are needed"), std::string::npos) << model.error();
+          EXPECT_NE(model.error().find(std::to_string(max_pages)), std::string::npos) << model.error();
+          EXPECT_EQ(model.cache().stats().num_pages_allocated, before.num_pages_allocated);
+          EXPECT_EQ(model.cache().stats().bytes_used, before.bytes_used);
+        }
+        model.check();
+        ASSERT_FALSE(HasFatalFailure()) << "max_pages " << max_pages;
+      }
+    }
+    EXPECT_GT(num_failed, 0) << max_pages;
+    // What is left can still be used: the cache goes on where it stood.
+    ASSERT_TRUE(model.play_remove(a));
+    ASSERT_TRUE(model.play_truncate(b, 0));
+    EXPECT_EQ(model.play_append(b, 1), max_pages >= 4);
+    model.check();
+    ASSERT_FALSE(HasFatalFailure());
+  }
+}
+
+TEST(KvCacheTest, CopyOfASharedPageIsReservedBeforeAnythingIsWritten) {
+  CacheModel model(tiny_layer(), poisoned(16, 2));
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 10));
+  const SequenceId b = *model.play_fork(a);
+  const SequenceId c = *model.play_fork(b);
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 1);
+  ASSERT_TRUE(model.play_append(b, 1));  // copies
+  EXPECT_FALSE(model.play_append(c, 1));
+  EXPECT_FALSE(model.play_append(a, 1));
+  model.check();
+  ASSERT_TRUE(model.play_remove(a));
+  ASSERT_TRUE(model.play_append(c, 1));  // alone on the page now: no copy
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 2);
+  model.check();
+}
+
+TEST(KvCacheTest, WriteAfterForkCopiesOnlyTheLastSharedPage) {
+  CacheModel model(tiny_layer(), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 16 * 5 + 3));
+  const SequenceId b = *model.play_fork(a);
+  const SequenceId c = *model.play_fork(b);
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 6);
+  ASSERT_TRUE(model.play_append(b, 2));
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 7);
+  ASSERT_TRUE(model.play_append(c, 1));
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 8);
+  ASSERT_TRUE(model.play_append(a, 1));  // nobody shares it any more
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 8);
+  const void* shared = model.cache().view(a, 0)->page(4, 0).keys;
+  EXPECT_EQ(model.cache().view(b, 0)->page(4, 0).keys, shared);
+  EXPECT_NE(model.cache().view(b, 0)->page(5, 0).keys, model.cache().view(a, 0)->page(5, 0).keys);
+  model.check();
+}
+
+TEST(KvCacheTest, ForkAtAPageBorderCopiesNothing) {
+  CacheModel model(tiny_layer(), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 32));
+  const SequenceId b = *model.play_fork(a);
+  ASSERT_TRUE(model.play_append(b, 1));
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 3);
+  model.check();
+}
+
+TEST(KvCacheTest, TruncateRollsBackAndTheSlotsAreWrittenAgain) {
+  CacheModel model(mixed_layers(), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 6));
+  ASSERT_TRUE(model.play_append(a, 30));
+  for (const std::int64_t n : {36, 35, 33, 32, 31, 6}) {
+    ASSERT_TRUE(model.play_truncate(a, n)) << model.error();
+    model.check();
+    ASSERT_FALSE(HasFatalFailure()) << n;
+  }
+  ASSERT_TRUE(model.play_append(a, 12));
+  ASSERT_TRUE(model.play_truncate(a, 0));
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 0);
+  ASSERT_TRUE(model.play_append(a, 3));
+  model.check();
+  EXPECT_FALSE(model.play_truncate(a, 4));
+  EXPECT_EQ(model.error(), "KvCache::truncate: num_tokens = 4, expected 0 to the length, 3");
+  EXPECT_FALSE(model.play_truncate(a, -1));
+}
+
+TEST(KvCacheTest, TruncateOfAForkLeavesTheOtherOwnersSlots) {
+  CacheModel model(tiny_layer(), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 12));
+  const SequenceId b = *model.play_fork(a);
+  ASSERT_TRUE(model.play_truncate(b, 5));
+  ASSERT_TRUE(model.play_evict(b, 1, 3));
+  model.check();
+  ASSERT_TRUE(model.play_append(b, 2));
+  model.check();
+  // The copy that b made holds nothing of what it had given up.
+  const KvView view = *model.cache().view(b, 0);
+  for (const int slot : {1, 2, 7, 11, 15}) {
+    EXPECT_TRUE(std::isnan(
+        static_cast<const float*>(view.page(0, 0).keys)[view.layout.key_offset(StorageType::kF32, slot, 0)]))
+        << slot;
+  }
+}
+
+TEST(KvCacheTest, EvictDropsTokensAndWholePagesAndKeepsOrdinalsAndPositions) {
+  CacheModel model(tiny_layer(), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 70));
+  ASSERT_TRUE(model.play_evict(a, 4, 20));
+  model.check();
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 5);
+  ASSERT_TRUE(model.play_evict(a, 20, 40));  // with the former: all of page 1
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 4);
+  model.check();
+  EXPECT_EQ(*model.cache().length(a), 70);
+  EXPECT_EQ(*model.cache().num_valid(a), 34);
+  ASSERT_TRUE(model.play_append(a, 3));
+  EXPECT_EQ(model.cache().view(a, 0)->coords[72].pos, 72);
+  model.check();
+  EXPECT_FALSE(model.play_evict(a, 5, 74));
+  EXPECT_FALSE(model.play_evict(a, -1, 3));
+  EXPECT_FALSE(model.play_evict(a, 9, 8));
+}
+
+TEST(KvCacheTest, AppendAfterTruncateIntoAnEvictedPageGetsANewOne) {
+  CacheModel model(tiny_layer(), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 40));
+  ASSERT_TRUE(model.play_evict(a, 16, 32));
+  ASSERT_TRUE(model.play_truncate(a, 20));
+  model.check();
+  ASSERT_TRUE(model.play_append(a, 2));
+  model.check();
+  EXPECT_EQ(model.cache().view(a, 0)->coords[20].pos, 16);
+}
+
+TEST(KvCacheTest, WindowedLayerFreesPagesThatNoNewQuerySees) {
+  CacheModel model(tiny_layer(window(20)), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 36));
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 3);  // 36 is the first query that misses 0..15
+  // A query at 35 still sees 16; page 0 ends at 15, which 35 - 15 = 20 does not see.
+  ASSERT_TRUE(model.play_truncate(a, 35));
+  ASSERT_TRUE(model.play_append(a, 1));
+  EXPECT_EQ(model.cache().view(a, 0)->page(0, 0).keys, nullptr);
+  EXPECT_NE(model.cache().view(a, 0)->page(1, 0).keys, nullptr);
+  model.check();
+  ASSERT_TRUE(model.play_append(a, 15));  // from 36 on: 17 is seen
+  EXPECT_NE(model.cache().view(a, 0)->page(1, 0).keys, nullptr);
+  ASSERT_TRUE(model.play_append(a, 1));  // 51 - 31 = 20
+  EXPECT_EQ(model.cache().view(a, 0)->page(1, 0).keys, nullptr);
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 2);
+  model.check();
+}
+
+TEST(KvCacheTest, WindowedLayerKeepsThePagesThatTheOldestQueryOfAChunkSees) {
+  CacheModel model(tiny_layer(window(4)), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 17));
+  ASSERT_TRUE(model.play_append(a, 100));  // the query at 17 sees 14, on page 0
+  EXPECT_NE(model.cache().view(a, 0)->page(0, 0).keys, nullptr);
+  ASSERT_TRUE(model.play_append(a, 1));  // 117 sees 114, on page 7
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 1);
+  model.check();
+}
+
+TEST(KvCacheTest, WindowedLayerKeepsFirstTokensOfItsSegment) {
+  const MaskSpec mask =
+      mask_rule(MaskOp::kCausal) & (mask_rule(MaskOp::kWindow, 8) | mask_rule(MaskOp::kFirst, 2));
+  CacheModel model(tiny_layer(mask), poisoned());
+  const SequenceId a = model.add_sequence();
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(model.play_append(a, 10));
+  const KvView view = *model.cache().view(a, 0);
+  EXPECT_NE(view.page(0, 0).keys, nullptr);
+  EXPECT_EQ(view.page(1, 0).keys, nullptr);
+  EXPECT_EQ(view.page(4, 0).keys, nullptr);
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 3);
+  model.check();
+}
+
+TEST(KvCacheTest, FreedTokensAreInvisibleByRuleToEveryQueryFromTheLastAppendOn) {
+  for (const std::int64_t chunk : {1, 3, 17}) {
+    const MaskSpec mask =
+        mask_rule(MaskOp::kCausal) & (mask_rule(MaskOp::kWindow, 21) | mask_rule(MaskOp::kFirst, 3));
+    CacheModel model(tiny_layer(mask), poisoned());
+    const SequenceId a = model.add_sequence();
+    for (std::int64_t pos = 0; pos < 150; pos += chunk) {
+      ASSERT_TRUE(model.play_append(a, chunk));
+      const KvView view = *model.cache().view(a, 0);
+      for (std::int64_t i = 0; i < view.num_slots; ++i) {
+        if (view.page(i / 16, 0).keys != nullptr) continue;
+        const TokenRef key{view.coords[static_cast<std::size_t>(i)], i};
+        for (std::int64_t q = pos; q < pos + chunk; ++q) {
+          EXPECT_FALSE(is_visible(mask, {}, {{.pos = q}, q}, key)) << q << " sees freed " << i;
+        }
+      }
+    }
+    EXPECT_EQ(model.cache().view(a, 0)->page(3, 0).keys, nullptr) << "nothing was freed";
+  }
+}
+
+TEST(KvCacheTest, TruncateBelowAFreedWindowIsAnErrorAndChangesNothing) {
+  CacheModel model(tiny_layer(window(8)), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 40));
+  ASSERT_TRUE(model.play_append(a, 1));  // frees 0..31
+  ASSERT_EQ(model.cache().view(a, 0)->page(1, 0).keys, nullptr);
+  for (const std::int64_t n : {38, 33, 32, 20, 1}) {
+    EXPECT_FALSE(model.play_truncate(a, n)) << n;
+    EXPECT_NE(model.error().find("layer 0"), std::string::npos) << model.error();
+    model.check();
+  }
+  EXPECT_TRUE(model.play_truncate(a, 39));  // the next query, 39, sees 32 at most
+  ASSERT_TRUE(model.play_append(a, 5));
+  model.check();
+  EXPECT_TRUE(model.play_truncate(a, 0));  // a fresh start needs nothing
+  model.check();
+}
+
+TEST(KvCacheTest, WindowReturnsItsPagesToAnAppendAtTheLimit) {
+  CacheModel model(tiny_layer(window(8)), poisoned(16, 2));
+  const SequenceId a = model.add_sequence();
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(model.play_append(a, 1)) << i << ": " << model.error();
+  EXPECT_LE(model.cache().stats().num_pages_allocated, 2);
+  model.check();
+}
+
+TEST(KvCacheTest, AppendBehindAFreedWindowIsRefused) {
+  CacheModel model(tiny_layer(window(8)), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 40));
+  ASSERT_TRUE(model.play_append(a, 1));
+  EXPECT_FALSE(model.play_append(a, coords_range(38, 39)));
+  EXPECT_EQ(model.error(),
+            "KvCache::append: layer 0 has freed position 31, which a query at position 38 sees (window 8)");
+  model.check();
+}
+
+TEST(KvCacheTest, ShiftMovesPositionsAndTurnsStoredKeysByTheDifference) {
+  for (const StorageType type : {StorageType::kF32, StorageType::kBf16}) {
+    KvCacheOptions options = poisoned();
+    options.key_type = type;
+    CacheModel model(mixed_layers(), options);
+    const SequenceId a = model.add_sequence();
+    ASSERT_TRUE(model.play_append(a, 30));
+    ASSERT_TRUE(model.play_shift(a, 3, 30, 1000));
+    model.check();
+    ASSERT_TRUE(model.play_shift(a, 5, 20, -700));
+    model.check();
+    ASSERT_TRUE(model.play_shift(a, 0, 30, 0));
+    ASSERT_TRUE(model.play_shift(a, 7, 7, 5));
+    model.check();
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(model.play_shift(a, 0, 30, i % 3 - 1));
+    model.check();
+  }
+}
+
+TEST(KvCacheTest, ShiftLeavesTheOtherSequencesOfAForkAlone) {
+  CacheModel model(mixed_layers(), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 40));
+  const SequenceId b = *model.play_fork(a);
+  ASSERT_TRUE(model.play_shift(b, 20, 40, 7));
+  model.check();
+  // Layer 3 stores keys before rotation: its pages stay shared.
+  EXPECT_EQ(model.cache().view(a, 3)->page(1, 0).keys, model.cache().view(b, 3)->page(1, 0).keys);
+  EXPECT_NE(model.cache().view(a, 0)->page(1, 0).keys, model.cache().view(b, 0)->page(1, 0).keys);
+  EXPECT_EQ(model.cache().view(a, 0)->page(0, 0).keys, model.cache().view(b, 0)->page(0, 0).keys);
+}
+
+TEST(KvCacheTest, ShiftThatLacksPagesOrRangeChangesNothing) {
+  std::vector<AttentionSpec> layers = tiny_layer();
+  layers[0].rope.pairing = RopePairing::kHalfSplit;
+  layers[0].rope.rotary_dim = 2;
+  CacheModel model(layers, poisoned(16, 3));
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 32));
+  const SequenceId b = *model.play_fork(a);
+  EXPECT_FALSE(model.play_shift(b, 0, 32, 5));
+  EXPECT_NE(model.error().find("2 pages more are needed and 1"), std::string::npos) << model.error();
+  model.check();
+  EXPECT_TRUE(model.play_shift(b, 0, 16, 5));
+  EXPECT_FALSE(model.play_shift(a, 0, 33, 5));
+  EXPECT_FALSE(model.play_shift(a, 0, 32, std::numeric_limits<std::int64_t>::max()));
+  EXPECT_FALSE(model.play_shift(a, 0, 32, std::numeric_limits<std::int64_t>::min()));
+  EXPECT_FALSE(model.play_shift(a, 0, 32, std::int64_t{1} << 53));
+  model.check();
+}
+
+TEST(KvCacheTest, ShiftThatBringsFreedTokensBackIntoSightIsRefused) {
+  CacheModel model(tiny_layer(window(8)), poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 60));
+  ASSERT_TRUE(model.play_append(a, 1));
+  ASSERT_EQ(model.cache().view(a, 0)->page(2, 0).keys, nullptr);
+  EXPECT_FALSE(model.play_shift(a, 48, 61, -10));  // 51 would be next and see 47
+  EXPECT_NE(model.error().find("has freed position 47"), std::string::npos) << model.error();
+  EXPECT_TRUE(model.play_shift(a, 0, 61, -10));  // all together: distances stay
+  model.check();
+}
+
+TEST(KvCacheTest, WriteRefusesWhatWasNotOpenedAndShapesThatDiffer) {
+  CacheModel model(tiny_layer(), poisoned());
+  KvCache& cache = model.cache();
+  const SequenceId a = model.add_sequence();
+  std::vector<float> data(100);
+  const auto rows = [&](std::int64_t n, std::int64_t heads, std::int64_t dim) {
+    return dense_view<const float, 3>(data.data(), {n, heads, dim});
+  };
+  EXPECT_FALSE(cache.write(a, 0, rows(1, 1, 2), rows(1, 1, 2)));
+  ASSERT_TRUE(cache.append(a, coords_range(0, 3), {}));
+  EXPECT_FALSE(cache.write(a, 1, rows(3, 1, 2), rows(3, 1, 2)));
+  EXPECT_FALSE(cache.write(a + 1, 0, rows(3, 1, 2), rows(3, 1, 2)));
+  const auto refused = cache.write(a, 0, rows(2, 1, 2), rows(3, 1, 2));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "KvCache::write: keys [2, 1, 2], expected [3, 1, 2]");
+  EXPECT_FALSE(cache.write(a, 0, rows(3, 2, 2), rows(3, 1, 2)));
+  EXPECT_FALSE(cache.write(a, 0, rows(3, 1, 2), rows(3, 1, 3)));
+  for (const auto& result :
+       {cache.append(a, coords_range(3, 4), {}), cache.evict(a, 0, 1), cache.shift(a, 0, 1, 2)}) {
+    ASSERT_FALSE(result);
+    EXPECT_NE(result.error().message.find("layer 0 has not been written"), std::string::npos);
+  }
+  EXPECT_FALSE(cache.fork(a));
+  EXPECT_TRUE(cache.truncate(a, 1));  // a part of the last append
+  EXPECT_FALSE(cache.write(a, 0, rows(3, 1, 2), rows(3, 1, 2)));
+  EXPECT_TRUE(cache.write(a, 0, rows(1, 1, 2), rows(1, 1, 2)));
+  EXPECT_FALSE(cache.write(a, 0, rows(1, 1, 2), rows(1, 1, 2)));
+  ASSERT_TRUE(cache.append(a, coords_range(1, 3), {}));
+  EXPECT_TRUE(cache.truncate(a, 1));  // all of it: nothing waits any more
+  EXPECT_TRUE(cache.fork(a));
+}
+
+TEST(KvCacheTest, RefusesWrongArgumentsByName) {
+  EXPECT_FALSE(KvCache::create({}, {}));
+  for (const int page_size : {0, 8, 15, 17, 272, -16})
+    EXPECT_FALSE(KvCache::create(tiny_layer(), poisoned(page_size)));
+  EXPECT_FALSE(KvCache::create(tiny_layer(), poisoned(16, -1)));
+  auto bad = tiny_layer();
+  bad[0].heads.num_kv_heads = 0;
+  EXPECT_NE(KvCache::create(bad, {}).error().message.find("layer 0"), std::string::npos);
+  auto stale = tiny_layer();
+  stale[0].rope.pairing = RopePairing::kHalfSplit;
+  stale[0].rope.rotary_dim = 2;
+  stale[0].rope.length_policy = RopeLengthPolicy::kCurrentLength;
+  EXPECT_FALSE(KvCache::create(stale, {}));
+
+  CacheModel model(tiny_layer(), poisoned());
+  KvCache& cache = model.cache();
+  EXPECT_EQ(cache.length(3).error().message, "KvCache::length: sequence 3 is unknown");
+  EXPECT_FALSE(cache.append(0, coords_range(0, 1), {}));
+  EXPECT_FALSE(cache.truncate(0, 0));
+  EXPECT_FALSE(cache.evict(0, 0, 0));
+  EXPECT_FALSE(cache.shift(0, 0, 0, 1));
+  EXPECT_FALSE(cache.fork(0));
+  EXPECT_FALSE(cache.view(0, 0));
+  EXPECT_FALSE(cache.remove_sequence(0));
+  const SequenceId a = cache.add_sequence();
+  EXPECT_FALSE(cache.view(a, 1));
+  EXPECT_FALSE(cache.view(a, -1));
+  EXPECT_FALSE(cache.append(a, coords_range(0, 2), std::vector<std::int64_t>{5}));
+  const std::int64_t far = (std::int64_t{1} << 53) + 1;
+  EXPECT_FALSE(cache.append(a, coords_range(far, far + 1), {}));
+  EXPECT_FALSE(cache.append(a, coords_range(0, 1), std::vector<std::int64_t>{-far}));
+  ASSERT_TRUE(cache.remove_sequence(a));
+  EXPECT_FALSE(cache.length(a));
+  EXPECT_NE(cache.add_sequence(), a);
+}
+
+// Non-finite numbers flag their page and head, and the flag goes when they go.
+TEST(KvCacheTest, FlagsFollowNonFiniteNumbersAlsoThoseThatRoundToInfinity) {
+  for (const StorageType type : {StorageType::kF32, StorageType::kBf16}) {
+    AttentionSpec spec;
+    spec.heads = {2, 2, 2, 2};
+    KvCacheOptions options;  // no poison: zeros
+    options.page_size = 16;
+    options.key_type = options.value_type = type;
+    auto cache = KvCache::create({spec}, options);
+    ASSERT_TRUE(cache);
+    const SequenceId a = cache->add_sequence();
+    std::vector<float> finite(8, 1.0F);
+    std::vector<float> odd = finite;
+    odd[6] = 3.4e38F;  // token 1, head 1: finite in f32, infinity in bf16
+    const auto rows = [](const std::vector<float>& x) {
+      return dense_view<const float, 3>(x.data(), {2, 2, 2});
+    };
+    ASSERT_TRUE(cache->append(a, coords_range(0, 2), {}));
+    ASSERT_TRUE(cache->write(a, 0, rows(finite), rows(odd)));
+    const bool overflows = type == StorageType::kBf16;
+    EXPECT_FALSE(cache->view(a, 0)->page(0, 0).values_flagged);
+    EXPECT_EQ(cache->view(a, 0)->page(0, 1).values_flagged, overflows);
+    EXPECT_FALSE(cache->view(a, 0)->page(0, 1).keys_flagged);
+    ASSERT_TRUE(cache->truncate(a, 1));
+    ASSERT_TRUE(cache->append(a, coords_range(1, 3), {}));
+    odd[6] = 1.0F;
+    odd[1] = std::numeric_limits<float>::quiet_NaN();
+    ASSERT_TRUE(cache->write(a, 0, rows(odd), rows(finite)));
+    EXPECT_FALSE(cache->view(a, 0)->page(0, 1).values_flagged);  // written over
+    EXPECT_TRUE(cache->view(a, 0)->page(0, 0).keys_flagged);
+    EXPECT_FALSE(cache->view(a, 0)->page(0, 1).keys_flagged);
+  }
+}
+
+TEST(KvCacheTest, FreePagesServeOtherSequencesAndHoldNothingOfTheirFormerOwner) {
+  for (const bool poison : {true, false}) {
+    KvCacheOptions options = poisoned(16, 8);
+    options.poison = poison;
+    CacheModel model(mixed_layers(), options);
+    const SequenceId a = model.add_sequence();
+    ASSERT_TRUE(model.play_append(a, 20));
+    const std::int64_t bytes = model.cache().stats().bytes_allocated;
+    ASSERT_TRUE(model.play_remove(a));
+    EXPECT_EQ(model.cache().stats().num_pages_allocated, 0);
+    EXPECT_EQ(model.cache().stats().num_pages_free, 8);
+    const SequenceId b = model.add_sequence();
+    ASSERT_TRUE(model.play_append(b, 20));
+    EXPECT_EQ(model.cache().stats().bytes_allocated, bytes);
+    model.check();
+    const KvView view = *model.cache().view(b, 0);
+    const float behind =
+        static_cast<const float*>(view.page(1, 0).keys)[view.layout.key_offset(StorageType::kF32, 10, 0)];
+    EXPECT_TRUE(poison ? std::isnan(behind) : behind == 0.0F);
+  }
+}
+
+TEST(KvCacheTest, FreePagesOfAnotherShapeMakeRoomAtTheLimit) {
+  std::vector<AttentionSpec> layers = tiny_layer(window(4));
+  layers.push_back(layers[0]);
+  layers[1].heads = {1, 1, 3, 3};
+  layers[1].mask = mask_rule(MaskOp::kCausal);
+  CacheModel model(layers, poisoned(16, 8));
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 48));  // three pages each; then the window gives back, the other takes
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(model.play_append(a, 1)) << i << ": " << model.error();
+    // One more than the limit at most: the page that this step gave back.
+    const KvCacheStats stats = model.cache().stats();
+    EXPECT_LE(stats.num_pages_allocated + stats.num_pages_free, 9) << i;
+  }
+  model.check();
+}
+
+}  // namespace
+}  // namespace sightline
