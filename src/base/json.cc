@@ -179,6 +179,10 @@ Result<void> check_json_text(std::string_view text, std::string_view what, JsonL
   if (text.starts_with("\xef\xbb\xbf")) {
     return fail(ErrorKind::kInvalidContent, "{}: JSON starts with a byte order mark at byte 0", what);
   }
+  // The parser takes a zero byte for the end of the text and would not look at what follows.
+  if (const auto zero = text.find('\0'); zero != std::string_view::npos) {
+    return fail(ErrorKind::kInvalidContent, "{}: malformed JSON at byte {}: a zero byte", what, zero);
+  }
   return {};
 }
 

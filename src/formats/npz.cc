@@ -17,7 +17,7 @@ constexpr std::string_view kSuffix = ".npy";
 constexpr std::uint64_t kMaxMembers = 65535;
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 // A small archive may unpack to this much, or to this many times its size: enough for arrays of zeros.
-constexpr std::uint64_t kFreeBytes = std::uint64_t{256} << 20;
+constexpr std::uint64_t kFreeBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMaxRatio = 200;
 
 struct DiscardZip {
@@ -90,6 +90,8 @@ Result<std::vector<std::byte>> read_member(zip_t* archive, std::uint64_t index, 
 Result<NpzArrays> read_npz(const std::filesystem::path& path, std::uint64_t max_bytes) {
   SIGHTLINE_TRY(const std::string packed, read_file(path, max_bytes));
   const std::string file = path.string();
+  // libzip takes an empty file for an empty archive.
+  if (packed.empty()) return fail(ErrorKind::kInvalidContent, "{}: byte 0: the file is empty", file);
   SIGHTLINE_TRY(zip_source_t * source, make_source(packed));
   SIGHTLINE_TRY(const ZipPtr archive, open_archive(source, ZIP_RDONLY, file, ErrorKind::kInvalidContent));
   const auto num_members = static_cast<std::uint64_t>(zip_get_num_entries(archive.get(), 0));

@@ -76,6 +76,25 @@ TEST(JsonTest, RefusesDepthRepeatedKeysMarksAndRubbish) {
   for (const char* text : {"", "{", "{} x", "\xef\xbb\xbf{}", "\"\xff\"", "nul", "[1,]"}) {
     EXPECT_FALSE(parse_json(text, "t")) << text;
   }
+  EXPECT_FALSE(parse_json(std::string_view("{}\0{", 4), "t"));  // a zero byte does not end a text
+}
+
+TEST(JsonTest, EventsFollowTheTextWithTheirPlace) {
+  std::string seen;
+  const auto record = [&](const JsonEvent& event) -> Result<void> {
+    seen += fmt::format("{}{}@{} ", static_cast<int>(event.kind), event.text, event.offset);
+    return {};
+  };
+  ASSERT_TRUE(parse_json_events(R"({"a": [1, -2.5, true, null], "a": "x"})", "t", {}, record));
+  EXPECT_EQ(seen, "6@1 5a@4 8@7 2@9 3@15 1@20 0@26 9@27 5a@32 4x@37 7@38 ");
+  const auto stop = [](const JsonEvent& event) -> Result<void> {
+    if (event.kind == JsonEvent::Kind::kBool) return fail(ErrorKind::kInvalidContent, "stopped");
+    return {};
+  };
+  EXPECT_EQ(parse_json_events("[1, true, [", "t", {}, stop).error().message, "stopped");
+  EXPECT_FALSE(parse_json_events("[1, 2", "t", {}, stop));
+  EXPECT_NE(parse_json_events(std::string(100000, '['), "t", {}, stop).error().message.find("deeper than 64"),
+            std::string::npos);
 }
 
 TEST(JsonTest, DumpReplacesInvalidUtf8AndNan) {
