@@ -75,12 +75,15 @@ HWY_INLINE void softmax_row(const SoftmaxArgs& args, const GroupRange& range, in
   args.row_max[row] = new_max;
   args.rescale[row] = rescale;
   // A row that has seen nothing (or only minus infinity) has no maximum to subtract.
-  const Vec minus_max = broadcast(new_max == kMinusInfinity ? 0.0F : -new_max);
+  const Vec max = broadcast(new_max == kMinusInfinity ? 0.0F : new_max);
   const Vec scale = broadcast(args.scale);
   float* row_sum = args.row_sum + static_cast<std::ptrdiff_t>(row) * kMaxSumLanes;
   Vec sum = hn::Mul(load(row_sum), broadcast(rescale));
   for (int v = begin; v < end; ++v) {
-    Vec p = exp2_flushed(hn::MulAdd(load(scores + v * kLanes), scale, minus_max));
+    // Rounded before the subtraction, as the maximum was: a fused one would differ from it by whole units
+    // when scores are large.
+    const Vec s = hn::Mul(load(scores + v * kLanes), scale);
+    Vec p = exp2_flushed(hn::Sub(s, max));
     if (kMasked) p = hn::IfThenElseZero(visible_lanes(words, v), p);
     store(p, scores + v * kLanes);
     sum = hn::Add(sum, p);

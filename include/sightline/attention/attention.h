@@ -15,6 +15,10 @@
 
 namespace sightline {
 
+namespace kernels {
+struct KernelTable;
+}
+
 /// The queries of a mixed batch: sequences one after the other, q_offsets[s] .. q_offsets[s+1].
 struct QueryBatch {
   std::span<const std::int64_t> q_offsets;  ///< [num_sequences + 1], ascending from 0
@@ -62,7 +66,8 @@ struct AttentionStats {
 /// allocation after warm-up. One call at a time.
 class AttentionContext {
  public:
-  explicit AttentionContext(ThreadPool& pool);
+  /// `table`: the instruction set to use; null: kernels::active_table(). The pool must outlive the context.
+  explicit AttentionContext(ThreadPool& pool, const kernels::KernelTable* table = nullptr);
   ~AttentionContext();
   AttentionContext(AttentionContext&&) noexcept;
   [[nodiscard]] ThreadPool& pool() const;

@@ -1,0 +1,52 @@
+// Scratch of attention calls, grown to a high-water mark and kept.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "attention/rope_table.h"
+#include "sightline/attention/attention.h"
+#include "sightline/base/aligned_buffer.h"
+#include "sightline/kernels/kernel_table.h"
+
+namespace sightline {
+
+/// What one thread needs for one work item; sizes in plan.h's units. Independent of context length.
+struct ThreadScratch {
+  AlignedBuffer<float> q;        ///< [8 groups][qk_head_dim][12]
+  AlignedBuffer<float> q_first;  ///< the same, for the first keys under kInCache
+  AlignedBuffer<float> head;     ///< [qk_head_dim]
+  AlignedBuffer<float> scores;   ///< [96][128]
+  AlignedBuffer<float> scores_first;
+  AlignedBuffer<float> out;    ///< [96][padded_v_dim], of the split being run
+  AlignedBuffer<float> total;  ///< the same, of the splits before it
+  AlignedBuffer<float> keys;   ///< [qk_head_dim][128]: widened or rotated keys of one tile
+  AlignedBuffer<float> values;
+  AlignedBuffer<float> sums;                 ///< [96][kMaxSumLanes]
+  AlignedBuffer<float> rows;                 ///< max, rescale, total max, total sum: [4][96]
+  AlignedBuffer<float> bias;                 ///< [128]
+  AlignedBuffer<std::uint64_t> words;        ///< [96][2] visible keys of each row
+  AlignedBuffer<std::uint64_t> query_words;  ///< [96][2] of each query
+  AlignedBuffer<std::int32_t> cursors;       ///< [96] into each query's ranges
+  std::int64_t pairs_computed = 0;
+  std::int64_t tiles_careful = 0;
+};
+
+struct AttentionContext::Impl {
+  Impl(ThreadPool& p, const kernels::KernelTable& t) : pool(&p), table(&t) {}
+  ThreadPool* pool;
+  const kernels::KernelTable* table;
+  AttentionStats stats;
+  std::vector<ThreadScratch> threads;
+  AlignedBuffer<float> packed_keys;    ///< [tile, head][qk_head_dim][128]
+  AlignedBuffer<float> packed_values;  ///< [tile, head][128][padded_v_dim]
+  AlignedBuffer<std::uint8_t> flags;   ///< [tile, value head]: holds a non-finite value
+  AlignedBuffer<float> partials;       ///< [num_partials][16][padded_v_dim + 2]: outputs, maximum, sum
+  std::vector<float> dropout;
+  RopeTable q_rope;
+  RopeTable q_first_rope;
+  RopeTable kv_rope;
+  std::vector<std::int64_t> positions;  ///< of the table being asked for
+};
+
+}  // namespace sightline

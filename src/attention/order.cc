@@ -1,0 +1,177 @@
+// Keys in order of ordinals: which key is added when. Rows, slots and padding end here.
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "attention/plan.h"
+
+namespace sightline {
+
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+struct OrderedKey {
+  std::int64_t ordinal = 0;
+  std::int64_t row = 0;  // row of the call, or slot
+  TokenCoord coord;
+};
+
+// Queries of one sequence by stream: one stream, or one a segment. Streams are appended to the plan.
+void add_queries(const QueryBatch& queries, std::int64_t sequence, bool by_segment,
+                 AttentionPlan::Impl& plan) {
+  const std::size_t first_stream = plan.streams.size();
+  for (std::int64_t row = queries.q_offsets[at(sequence)]; row < queries.q_offsets[at(sequence) + 1]; ++row) {
+    const TokenCoord& coord = queries.coords[at(row)];
+    if (!coord.valid) {
+      plan.unseeing.push_back(row);
+      continue;
+    }
+    KeyStream* stream = nullptr;
+    // Documents follow each other, so the last stream is nearly always the one.
+    for (std::size_t i = plan.streams.size(); i-- > first_stream;) {
+      if (!by_segment || plan.streams[i].q_coords.front().segment == coord.segment) {
+        stream = &plan.streams[i];
+        break;
+      }
+    }
+    if (stream == nullptr) {
+      stream = &plan.streams.emplace_back();
+      stream->sequence = sequence;
+    }
+    stream->q_rows.push_back(row);
+    stream->q_coords.push_back(coord);
+  }
+}
+
+// Lays ascending ordinals out in tiles of 128.
+Result<void> fill_tiles(const char* function, std::span<const OrderedKey> keys, std::int64_t num_first,
+                        KeyStream& stream) {
+  std::int64_t last = -1;
+  for (const OrderedKey& key : keys) {
+    if (key.ordinal <= last) {
+      return fail(ErrorKind::kInvalidArgument,
+                  "{}: ordinals: key row {} has ordinal {}, which is negative or taken by another key",
+                  function, key.row, key.ordinal);
+    }
+    last = key.ordinal;
+    const std::int64_t tile = key.ordinal / kTileKeys;
+    if (stream.tiles.empty() || stream.tiles.back() != tile) {
+      stream.tiles.push_back(tile);
+      stream.key_rows.resize(stream.key_rows.size() + kTileKeys, -1);
+      stream.key_pos.resize(stream.key_pos.size() + kTileKeys, 0);
+      if (num_first > 0) stream.first_keys.resize(stream.first_keys.size() + 2, 0);
+    }
+    const std::int64_t lane = key.ordinal % kTileKeys;
+    const std::size_t slot = stream.key_rows.size() - kTileKeys + at(lane);
+    stream.key_rows[slot] = key.row;
+    stream.key_pos[slot] = static_cast<std::int32_t>(key.coord.pos);
+    if (num_first > 0 && key.coord.pos - key.coord.segment_start < num_first) {
+      stream.first_keys[stream.first_keys.size() - 2 + at(lane / 64)] |= std::uint64_t{1} << (lane % 64);
+    }
+  }
+  return {};
+}
+
+Result<void> check_positions(const char* function, const char* what, std::span<const TokenCoord> coords) {
+  for (std::size_t i = 0; i < coords.size(); ++i) {
+    const TokenCoord& c = coords[i];
+    if (c.valid && (c.pos < 0 || c.pos > kMaxPos)) {
+      return fail(ErrorKind::kInvalidArgument, "{}: {}[{}].pos = {}, expected 0 to {}", function, what, i,
+                  c.pos, kMaxPos);
+    }
+  }
+  return {};
+}
+
+// First keys that meet a second query; 0 when no key does.
+std::int64_t num_first_keys(const AttentionSpec& spec) {
+  const bool in_cache =
+      spec.rope.pairing != RopePairing::kNone && spec.rope.position_policy == PositionPolicy::kInCache;
+  return in_cache ? reach_back(spec.mask).num_first : 0;
+}
+
+void add_packed_stream(std::int32_t stream_idx, AttentionPlan::Impl& plan) {
+  KeyStream& stream = plan.streams[at(stream_idx)];
+  if (stream.tiles.empty()) return;
+  stream.packed_tile = plan.num_packed_tiles;
+  plan.num_packed_tiles += stream.num_tiles();
+  plan.packed_streams.push_back(stream_idx);
+}
+
+bool by_ordinal(const OrderedKey& a, const OrderedKey& b) { return a.ordinal < b.ordinal; }
+bool by_pos(const OrderedKey& a, const OrderedKey& b) { return a.coord.pos < b.coord.pos; }
+
+}  // namespace
+
+Result<void> order_contiguous(const AttentionSpec& spec, const QueryBatch& queries, const ContiguousKv& kv,
+                              AttentionPlan::Impl& plan) {
+  constexpr const char* kFunction = "plan_attention";
+  SIGHTLINE_CHECK(check_positions(kFunction, "queries.coords", queries.coords));
+  SIGHTLINE_CHECK(check_positions(kFunction, "kv.coords", kv.coords));
+  const bool by_segment = implies_segment(spec.mask);
+  const std::int64_t num_first = num_first_keys(spec);
+  std::vector<OrderedKey> keys;
+  for (std::int64_t s = 0; s < plan.num_sequences; ++s) {
+    const std::size_t first_stream = plan.streams.size();
+    add_queries(queries, s, by_segment, plan);
+    for (std::size_t i = first_stream; i < plan.streams.size(); ++i) {
+      KeyStream& stream = plan.streams[i];
+      keys.clear();
+      for (std::int64_t row = kv.kv_offsets[at(s)]; row < kv.kv_offsets[at(s) + 1]; ++row) {
+        const TokenCoord& coord = kv.coords[at(row)];
+        if (!coord.valid) continue;
+        if (by_segment && coord.segment != stream.q_coords.front().segment) continue;
+        keys.push_back({kv.ordinals.empty() ? 0 : kv.ordinals[at(row)], row, coord});
+      }
+      if (kv.ordinals.empty()) {
+        if (!std::is_sorted(keys.begin(), keys.end(), by_pos)) {
+          std::stable_sort(keys.begin(), keys.end(), by_pos);
+        }
+        for (std::size_t k = 0; k < keys.size(); ++k) keys[k].ordinal = static_cast<std::int64_t>(k);
+      } else if (!std::is_sorted(keys.begin(), keys.end(), by_ordinal)) {
+        std::stable_sort(keys.begin(), keys.end(), by_ordinal);
+      }
+      SIGHTLINE_CHECK(fill_tiles(kFunction, keys, num_first, stream));
+      add_packed_stream(static_cast<std::int32_t>(i), plan);
+    }
+  }
+  return {};
+}
+
+Result<void> order_paged(const AttentionSpec& spec, const QueryBatch& queries, const PagedKv& kv,
+                         AttentionPlan::Impl& plan) {
+  constexpr const char* kFunction = "plan_attention";
+  SIGHTLINE_CHECK(check_positions(kFunction, "queries.coords", queries.coords));
+  const bool by_segment = implies_segment(spec.mask);
+  const std::int64_t num_first = num_first_keys(spec);
+  std::vector<OrderedKey> keys;
+  for (std::int64_t s = 0; s < plan.num_sequences; ++s) {
+    const KvView& view = kv.views[at(s)];
+    SIGHTLINE_CHECK(check_positions(kFunction, "views.coords", view.coords));
+    const std::size_t first_stream = plan.streams.size();
+    add_queries(queries, s, by_segment, plan);
+    for (std::size_t i = first_stream; i < plan.streams.size(); ++i) {
+      KeyStream& stream = plan.streams[i];
+      keys.clear();
+      stream.in_place = true;
+      std::int64_t ordinal = 0;
+      for (std::int64_t slot = 0; slot < view.num_slots; ++slot) {
+        const TokenCoord& coord = view.coords[at(slot)];
+        if (by_segment && coord.segment != stream.q_coords.front().segment) continue;
+        // A document counts its own slots; it can stay in place when they are the first ones.
+        if (ordinal != slot) stream.in_place = false;
+        const std::int64_t own = ordinal++;
+        const bool stored = view.page(slot / view.layout.page_size, 0).keys != nullptr;
+        if (coord.valid && stored) keys.push_back({own, slot, coord});
+      }
+      SIGHTLINE_CHECK(fill_tiles(kFunction, keys, num_first, stream));
+      if (!stream.in_place) add_packed_stream(static_cast<std::int32_t>(i), plan);
+    }
+  }
+  return {};
+}
+
+}  // namespace sightline

@@ -1,0 +1,276 @@
+// Keys and values to page layout: caller's arrays and gathered documents once a call, compressed or
+// unrotated pages a tile at a time. Rotation has the arithmetic of kernels/rope.h everywhere.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "attention/call.h"
+#include "sightline/base/half.h"
+
+namespace sightline {
+
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+float element(const void* data, StorageType type, std::size_t offset) {
+  return type == StorageType::kF32 ? static_cast<const float*>(data)[offset]
+                                   : to_f32(static_cast<const Bf16*>(data)[offset]);
+}
+
+// One key of the source, rotated as the spec says, `to` contiguous.
+void read_key(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head, float* to) {
+  const int dims = call.spec->heads.qk_head_dim;
+  bool rotates = call.context->kv_rope.active();
+  std::int64_t rope_row = row;
+  if (call.contiguous != nullptr) {
+    const auto& k = call.contiguous->k;
+    const float* from = k.data + row * k.strides[0] + head * k.strides[1];
+    for (int i = 0; i < dims; ++i) to[i] = from[i * k.strides[2]];
+  } else {
+    const KvView& view = call.paged->views[at(stream.sequence)];
+    const int page_size = view.layout.page_size;
+    const void* keys = view.page(row / page_size, head).keys;
+    for (int i = 0; i < dims; ++i) {
+      const auto offset = view.layout.key_offset(view.key_type, static_cast<int>(row % page_size), i);
+      to[i] = element(keys, view.key_type, offset);
+    }
+    rotates = rotates && view.stage == CacheStage::kBeforeRotation;
+    rope_row += call.plan->slot_offsets[at(stream.sequence)];
+  }
+  if (!rotates) return;
+  const RopeTable& rope = call.context->kv_rope;
+  kernels::rotate_head(rope.pairs(), rope.cos(rope_row), rope.sin(rope_row), to, 1, to, 1);
+}
+
+void read_value(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head, float* to) {
+  const int dims = call.spec->heads.v_head_dim;
+  if (call.contiguous != nullptr) {
+    const auto& v = call.contiguous->v;
+    const float* from = v.data + row * v.strides[0] + head * v.strides[1];
+    for (int i = 0; i < dims; ++i) to[i] = from[i * v.strides[2]];
+    return;
+  }
+  const KvView& view = call.paged->views[at(stream.sequence)];
+  const int page_size = view.layout.page_size;
+  const void* values = view.page(row / page_size, head).values;
+  for (int i = 0; i < dims; ++i) {
+    const auto offset = view.layout.value_offset(view.value_type, static_cast<int>(row % page_size), i);
+    to[i] = element(values, view.value_type, offset);
+  }
+}
+
+// 16 keys at a time through a small token-major buffer, so that the transposed writes are whole lines.
+void pack_keys(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* buffer,
+               float* to) {
+  const int dims = call.spec->heads.qk_head_dim;
+  const std::int64_t* rows = stream.key_rows.data() + tile * kTileKeys;
+  for (int chunk = 0; chunk < kTileKeys; chunk += kernels::kChunkKeys) {
+    for (int t = 0; t < kernels::kChunkKeys; ++t) {
+      float* key = buffer + static_cast<std::ptrdiff_t>(t) * dims;
+      if (rows[chunk + t] >= 0) {
+        read_key(call, stream, rows[chunk + t], head, key);
+      } else {
+        std::fill_n(key, dims, 0.0F);
+      }
+    }
+    for (int i = 0; i < dims; ++i) {
+      float* line = to + static_cast<std::ptrdiff_t>(i) * kTileKeys + chunk;
+      for (int t = 0; t < kernels::kChunkKeys; ++t) line[t] = buffer[t * dims + i];
+    }
+  }
+}
+
+// True when a value is not finite.
+bool pack_values(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* to) {
+  const int dims = call.spec->heads.v_head_dim;
+  const std::int64_t* rows = stream.key_rows.data() + tile * kTileKeys;
+  float poison = 0.0F;  // NaN as soon as one value is NaN or infinite
+  for (int t = 0; t < kTileKeys; ++t) {
+    float* value = to + static_cast<std::ptrdiff_t>(t) * call.padded_v_dim;
+    int filled = 0;
+    if (rows[t] >= 0) {
+      read_value(call, stream, rows[t], head, value);
+      filled = dims;
+      for (int i = 0; i < dims; ++i) poison += value[i] * 0.0F;
+    }
+    std::fill(value + filled, value + call.padded_v_dim, 0.0F);
+  }
+  return !(poison == 0.0F);
+}
+
+std::int64_t valid_keys(const KeyStream& stream, std::int64_t tile) {
+  const auto* rows = stream.key_rows.data() + tile * kTileKeys;
+  return kTileKeys - std::count(rows, rows + kTileKeys, std::int64_t{-1});
+}
+
+// The stream that holds a packed tile: streams that are not in place follow each other.
+const KeyStream& stream_of_tile(const AttentionPlan::Impl& plan, std::int64_t packed_tile) {
+  const auto& order = plan.packed_streams;
+  const auto found =
+      std::upper_bound(order.begin(), order.end(), packed_tile,
+                       [&](std::int64_t t, std::int32_t s) { return t < plan.streams[at(s)].packed_tile; });
+  return plan.streams[at(*(found - 1))];
+}
+
+struct PackSizes {
+  std::ptrdiff_t keys = 0;
+  std::ptrdiff_t values = 0;
+};
+
+PackSizes pack_sizes(const ForwardCall& call) {
+  return {static_cast<std::ptrdiff_t>(kTileKeys) * call.spec->heads.qk_head_dim,
+          static_cast<std::ptrdiff_t>(kTileKeys) * call.padded_v_dim};
+}
+
+void pack_tile(const ForwardCall& call, std::int64_t packed_tile, ThreadScratch& scratch) {
+  AttentionContext::Impl& context = *call.context;
+  const KeyStream& stream = stream_of_tile(*call.plan, packed_tile);
+  const std::int64_t tile = packed_tile - stream.packed_tile;
+  const PackSizes sizes = pack_sizes(call);
+  for (int head = 0; head < call.key_heads; ++head) {
+    pack_keys(call, stream, tile, head, scratch.head.data(),
+              context.packed_keys.data() + (packed_tile * call.key_heads + head) * sizes.keys);
+  }
+  for (int head = 0; head < call.value_heads; ++head) {
+    const std::int64_t idx = packed_tile * call.value_heads + head;
+    context.flags[at(idx)] =
+        pack_values(call, stream, tile, head, context.packed_values.data() + idx * sizes.values) ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+void pack_streams(const ForwardCall& call) {
+  AttentionContext::Impl& context = *call.context;
+  const std::int64_t tiles = call.plan->num_packed_tiles;
+  if (tiles == 0) return;
+  const PackSizes sizes = pack_sizes(call);
+  context.packed_keys.reserve_discard(at(tiles * call.key_heads * sizes.keys));
+  context.packed_values.reserve_discard(at(tiles * call.value_heads * sizes.values));
+  context.flags.reserve_discard(at(tiles * call.value_heads));
+  const std::int64_t bytes_per_key =
+      (static_cast<std::int64_t>(call.key_heads) * call.spec->heads.qk_head_dim +
+       static_cast<std::int64_t>(call.value_heads) * call.spec->heads.v_head_dim) *
+      static_cast<std::int64_t>(sizeof(float));
+  for (const std::int32_t s : call.plan->packed_streams) {
+    const KeyStream& stream = call.plan->streams[at(s)];
+    for (std::int64_t tile = 0; tile < stream.num_tiles(); ++tile) {
+      context.stats.bytes_packed += valid_keys(stream, tile) * bytes_per_key;
+    }
+  }
+  context.pool->parallel_for(tiles, [&call](std::int64_t tile, int thread) {
+    pack_tile(call, tile, call.context->threads[at(thread)]);
+  });
+}
+
+namespace {
+
+void packed_operands(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int kv_head,
+                     TileOperands& to) {
+  const AttentionContext::Impl& context = *call.context;
+  const PackSizes sizes = pack_sizes(call);
+  const std::int64_t packed = stream.packed_tile + tile;
+  const std::int64_t key_idx = packed * call.key_heads + (call.key_heads == 1 ? 0 : kv_head);
+  const std::int64_t value_idx = packed * call.value_heads + (call.value_heads == 1 ? 0 : kv_head);
+  to.key_stride = kTileKeys;
+  to.values_flagged = context.flags[at(value_idx)] != 0;
+  for (int c = 0; c < kernels::kTileChunks; ++c) {
+    to.keys[c] = context.packed_keys.data() + key_idx * sizes.keys + c * kernels::kChunkKeys;
+    to.values[c] = context.packed_values.data() + value_idx * sizes.values +
+                   static_cast<std::ptrdiff_t>(c) * kernels::kChunkKeys * call.padded_v_dim;
+  }
+}
+
+// Keys of one chunk of a page, widened and rotated to [dim][kTileKeys].
+void widen_keys(const ForwardCall& call, const KvView& view, const void* keys, std::int64_t slot,
+                std::int64_t rope_row, bool rotates, float* to) {
+  const int dims = view.layout.qk_head_dim;
+  const int first = static_cast<int>(slot % view.layout.page_size);
+  for (int i = 0; i < dims; ++i) {
+    for (int t = 0; t < kernels::kChunkKeys; ++t) {
+      to[static_cast<std::ptrdiff_t>(i) * kTileKeys + t] =
+          element(keys, view.key_type, view.layout.key_offset(view.key_type, first + t, i));
+    }
+  }
+  if (!rotates) return;
+  const RopeTable& rope = call.context->kv_rope;
+  for (int t = 0; t < kernels::kChunkKeys && slot + t < view.num_slots; ++t) {
+    kernels::rotate_head(rope.pairs(), rope.cos(rope_row + t), rope.sin(rope_row + t), to + t, kTileKeys,
+                         to + t, kTileKeys);
+  }
+}
+
+void widen_values(const KvView& view, const void* values, std::int64_t slot, int padded_v_dim, float* to) {
+  const int first = static_cast<int>(slot % view.layout.page_size);
+  for (int t = 0; t < kernels::kChunkKeys; ++t) {
+    for (int i = 0; i < padded_v_dim; ++i) {
+      to[static_cast<std::ptrdiff_t>(t) * padded_v_dim + i] =
+          element(values, view.value_type, view.layout.value_offset(view.value_type, first + t, i));
+    }
+  }
+}
+
+void page_operands(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int kv_head,
+                   ThreadScratch& scratch, TileOperands& to) {
+  const KvView& view = call.paged->views[at(stream.sequence)];
+  const int page_size = view.layout.page_size;
+  const bool rotates = call.context->kv_rope.active() && view.stage == CacheStage::kBeforeRotation;
+  const bool plain_keys = view.key_type == StorageType::kF32 && !rotates;
+  const bool plain_values = view.value_type == StorageType::kF32;
+  to.key_stride = plain_keys ? page_size : kTileKeys;
+  int last_stored = -1;
+  for (int c = 0; c < kernels::kTileChunks; ++c) {
+    const std::int64_t slot = stream.tiles[at(tile)] * kTileKeys + c * kernels::kChunkKeys;
+    if (slot >= view.num_slots) break;
+    const KvPage& page = view.page(slot / page_size, kv_head);
+    if (page.keys == nullptr) continue;
+    to.values_flagged = to.values_flagged || page.values_flagged;
+    const auto first = static_cast<int>(slot % page_size);
+    if (plain_keys) {
+      to.keys[c] = static_cast<const float*>(page.keys) + first;
+    } else {
+      float* chunk = scratch.keys.data() + c * kernels::kChunkKeys;
+      const std::int64_t rope_row = call.plan->slot_offsets[at(stream.sequence)] + slot;
+      widen_keys(call, view, page.keys, slot, rope_row, rotates, chunk);
+      to.keys[c] = chunk;
+    }
+    const std::ptrdiff_t value_chunk = static_cast<std::ptrdiff_t>(call.padded_v_dim) * kernels::kChunkKeys;
+    if (plain_values) {
+      to.values[c] =
+          static_cast<const float*>(page.values) + view.layout.value_offset(StorageType::kF32, first, 0);
+    } else {
+      float* chunk = scratch.values.data() + c * value_chunk;
+      widen_values(view, page.values, slot, call.padded_v_dim, chunk);
+      to.values[c] = chunk;
+    }
+    last_stored = c;
+  }
+  // Freed pages hold no visible key, but a stretch between visible ones may cross them: there any stored
+  // chunk serves for the scores, which are replaced, and the careful path skips its values.
+  bool stored_before = false;
+  for (int c = 0; c < kernels::kTileChunks; ++c) {
+    if (to.keys[c] != nullptr) {
+      stored_before = true;
+      continue;
+    }
+    to.values_flagged = to.values_flagged || (stored_before && c < last_stored);
+    to.keys[c] = to.keys[last_stored];
+    to.values[c] = to.values[last_stored];
+  }
+}
+
+}  // namespace
+
+TileOperands tile_operands(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int kv_head,
+                           ThreadScratch& scratch) {
+  TileOperands operands;
+  if (stream.in_place) {
+    page_operands(call, stream, tile, kv_head, scratch, operands);
+  } else {
+    packed_operands(call, stream, tile, kv_head, operands);
+  }
+  return operands;
+}
+
+}  // namespace sightline
