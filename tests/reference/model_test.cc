@@ -73,7 +73,7 @@ double loss_of(const ModelSpec& spec, const ModelWeights& weights, const Batch& 
   return mean_cross_entropy({}, batch.inputs(), {}, forward(spec, weights, batch).logits).value().loss;
 }
 
-/// Central differences of the loss against every weight: each tensor reaches the floor, and all together
+/// Central differences of the loss along a direction of each tensor: each reaches the floor, and all together
 /// show the V. (A tensor alone need not: the loss does not depend on a bias of k at all.)
 void expect_v_for_every_weight(const ModelSpec& spec, const Batch& batch) {
   ModelWeights weights = random_weights(spec, 3);
@@ -82,16 +82,18 @@ void expect_v_for_every_weight(const ModelSpec& spec, const Batch& batch) {
   const ModelGradients grads = model_backward(spec, weights, batch.inputs(), outputs, loss.d_logits).value();
   std::vector<const std::vector<double>*> gradients;
   for_each(grads.weights, [&](const std::string&, const std::vector<double>& g) { gradients.push_back(&g); });
+  Rng rng(9);
   std::size_t tensor = 0;
   StepSweep all;
   for_each(weights, [&](const std::string& name, std::vector<double>& x) {
     const StepSweep sweep =
-        sweep_steps([&] { return loss_of(spec, weights, batch); }, x, *gradients[tensor++]);
+        sweep_direction([&] { return loss_of(spec, weights, batch); }, x, *gradients[tensor++], rng);
     EXPECT_LT(sweep.best(), kVDepth) << name << "\n" << sweep.text();
     all.steps = sweep.steps;
     all.errors.resize(sweep.errors.size(), 0.0);
-    for (std::size_t i = 0; i < all.errors.size(); ++i)
+    for (std::size_t i = 0; i < all.errors.size(); ++i) {
       all.errors[i] = std::max(all.errors[i], sweep.errors[i]);
+    }
   });
   EXPECT_EQ(tensor, gradients.size());
   EXPECT_TRUE(all.is_v(kVDepth)) << all.text();

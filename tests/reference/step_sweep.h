@@ -11,6 +11,8 @@
 
 #include <fmt/format.h>
 
+#include "sightline/base/rng.h"
+
 namespace sightline::reference {
 
 struct StepSweep {
@@ -35,29 +37,57 @@ struct StepSweep {
   }
 };
 
-/// Sweeps h from 1e-1 to 1e-9 with four-point central differences. `loss` reads x where it lies; x is as
-/// before afterwards.
+/// The error at step h of one derivative, by four points (truncation h^4, so that
+/// strongly curved losses reach the floor too). `at(t)` is the loss at parameter t of a line.
+inline double slope_error(const std::function<double(double)>& at, double h, double slope) {
+  const double difference = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+  const double error = std::abs(difference - slope);
+  return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+}
+
+inline const std::vector<double> kSweepSteps = {1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9};
+
+/// Every entry of x by itself. `loss` reads x where it lies; x is as before afterwards.
 inline StepSweep sweep_steps(const std::function<double()>& loss, std::vector<double>& x,
                              const std::vector<double>& gradient) {
-  StepSweep sweep;
-  for (int exponent = 1; exponent <= 9; ++exponent) {
-    const double h = std::pow(10.0, -exponent);
+  StepSweep sweep{kSweepSteps, {}};
+  for (const double h : sweep.steps) {
     double largest = x.size() == gradient.size() ? 0 : std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i < std::min(x.size(), gradient.size()); ++i) {
       const double kept = x[i];
-      const auto moved = [&](double step) {
-        x[i] = kept + step;
+      const auto at = [&](double t) {
+        x[i] = kept + t;
         return loss();
       };
-      // Four points: truncation h^4, so that strongly curved losses reach the floor too.
-      const double slope = (8 * (moved(h) - moved(-h)) - (moved(2 * h) - moved(-2 * h))) / (12 * h);
+      largest = std::max(largest, slope_error(at, h, gradient[i]));
       x[i] = kept;
-      const double error = std::abs(slope - gradient[i]);
-      if (!(error <= largest)) largest = error;  // keeps NaN
     }
-    sweep.steps.push_back(h);
     sweep.errors.push_back(largest);
   }
+  return sweep;
+}
+
+/// All entries at once, along one random direction of length 1: a wrong entry shows in the projection.
+inline StepSweep sweep_direction(const std::function<double()>& loss, std::vector<double>& x,
+                                 const std::vector<double>& gradient, Rng& rng) {
+  StepSweep sweep{kSweepSteps, {}};
+  if (x.size() != gradient.size()) {
+    sweep.errors.assign(sweep.steps.size(), std::numeric_limits<double>::infinity());
+    return sweep;
+  }
+  const std::vector<double> kept = x;
+  std::vector<double> direction(x.size());
+  double length = 0, slope = 0;
+  for (double& d : direction) d = rng.next_normal();
+  for (const double d : direction) length += d * d;
+  for (double& d : direction) d /= std::sqrt(length);
+  for (std::size_t i = 0; i < x.size(); ++i) slope += direction[i] * gradient[i];
+  const auto at = [&](double t) {
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = kept[i] + t * direction[i];
+    return loss();
+  };
+  for (const double h : sweep.steps) sweep.errors.push_back(slope_error(at, h, slope));
+  x = kept;
   return sweep;
 }
 

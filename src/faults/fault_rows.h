@@ -1,0 +1,71 @@
+// Where the rows of the table stand, by group, and how a row is made.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "sightline/faults/fault_table.h"
+
+namespace sightline::faults {
+
+std::vector<FaultKind> visibility_rows();
+std::vector<FaultKind> position_rows();  // and cache
+std::vector<FaultKind> score_rows();     // and heads
+std::vector<FaultKind> training_rows();  // objective and gradients
+
+/// `name`: "slug" or "slug/variant".
+inline FaultKind make_row(std::string_view name, FaultGroup group, std::string_view what,
+                          std::vector<FaultParameter> parameters) {
+  FaultKind kind;
+  const auto slash = name.find('/');
+  kind.slug = name.substr(0, slash);
+  if (slash != std::string_view::npos) kind.variant = name.substr(slash + 1);
+  kind.group = group;
+  kind.what = what;
+  kind.parameters = std::move(parameters);
+  return kind;
+}
+
+// A row of each sort: what it changes is the type of `change`.
+inline FaultKind row(std::string_view name, FaultGroup group, std::string_view what,
+                     Result<void> (*change)(const Fault&, AttentionSpec&),
+                     std::vector<FaultParameter> parameters = {}) {
+  FaultKind kind = make_row(name, group, what, std::move(parameters));
+  kind.on_spec = change;
+  return kind;
+}
+inline FaultKind row(std::string_view name, FaultGroup group, std::string_view what,
+                     Result<void> (*change)(const Fault&, CallCoords&),
+                     std::vector<FaultParameter> parameters = {}) {
+  FaultKind kind = make_row(name, group, what, std::move(parameters));
+  kind.on_call = change;
+  return kind;
+}
+inline FaultKind row(std::string_view name, FaultGroup group, std::string_view what,
+                     Result<void> (*change)(const Fault&, Trace&),
+                     std::vector<FaultParameter> parameters = {}) {
+  FaultKind kind = make_row(name, group, what, std::move(parameters));
+  kind.on_trace = change;
+  return kind;
+}
+inline FaultKind row(std::string_view name, FaultGroup group, std::string_view what,
+                     Result<void> (*change)(const Fault&, LossSpec&),
+                     std::vector<FaultParameter> parameters = {}) {
+  FaultKind kind = make_row(name, group, what, std::move(parameters));
+  kind.on_loss = change;
+  return kind;
+}
+inline FaultKind row(std::string_view name, FaultGroup group, std::string_view what,
+                     Result<void> (*change)(const Fault&, const AttentionSpec&, reference::Deviation&),
+                     std::vector<FaultParameter> parameters = {}) {
+  FaultKind kind = make_row(name, group, what, std::move(parameters));
+  kind.on_deviation = change;
+  return kind;
+}
+
+/// The error of a fault that its argument cannot show.
+inline tl::unexpected<Error> not_applicable(const Fault& fault, std::string_view why) {
+  return fail(ErrorKind::kInvalidArgument, "fault {}: {}", to_string(fault), why);
+}
+
+}  // namespace sightline::faults

@@ -1,0 +1,81 @@
+// F. Training objective, and G. gradients.
+#include "fault_rows.h"
+
+namespace sightline::faults {
+namespace {
+
+using reference::Deviation;
+
+Result<void> label_shift(const Fault& fault, LossSpec& loss) {
+  loss.shift = static_cast<int>(fault.value("shift"));
+  return validate(loss);
+}
+
+Result<void> loss_scope(const Fault&, LossSpec& loss) {
+  const bool right_is_out = loss.next_document == NextDocumentScope::kOut;
+  loss.next_document = right_is_out ? NextDocumentScope::kIn : NextDocumentScope::kOut;
+  return {};
+}
+
+Result<void> delta_term(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.omit_row_term = true;
+  return {};
+}
+
+Result<void> needs_groups(const Fault& fault, const AttentionSpec& spec) {
+  if (spec.heads.group_size() == 1) return not_applicable(fault, "every query head has its own key head");
+  return {};
+}
+
+Result<void> last_head_wins(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_groups(fault, spec));
+  deviation.gqa_reduction = reference::GqaReduction::kLastHead;
+  return {};
+}
+
+Result<void> heads_averaged(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_groups(fault, spec));
+  deviation.gqa_reduction = reference::GqaReduction::kMean;
+  return {};
+}
+
+Result<void> mask_mismatch(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  MaskSpec wider = spec.mask;
+  for (MaskNode& node : wider.nodes) {
+    if (node.op == MaskOp::kCausal || node.op == MaskOp::kWindow) node = {MaskOp::kAll, 0};
+  }
+  if (wider == spec.mask) {
+    return not_applicable(fault,
+                          fmt::format("the mask '{}' has neither causal nor window", to_string(spec.mask)));
+  }
+  deviation.backward_mask = wider;
+  return {};
+}
+
+Result<void> dropout_replay(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  if (spec.score.dropout.rate == 0) return not_applicable(fault, "the layer has no dropout");
+  deviation.backward_dropout_seed_offset = 1;
+  return {};
+}
+
+}  // namespace
+
+std::vector<FaultKind> training_rows() {
+  constexpr FaultGroup kObjective = FaultGroup::kObjective;
+  constexpr FaultGroup kGradient = FaultGroup::kGradient;
+  return {
+      row("loss.label_shift", kObjective, "targets are shifted twice (or, with shift 0, not at all)",
+          label_shift, {{"shift", 2, "positions between a token and its target"}}),
+      row("loss.scope", kObjective, "the last token of a document predicts the first of the next",
+          loss_scope),
+      row("grad.delta_term", kGradient, "the backward lacks the row term sum(dO * O)", delta_term),
+      row("grad.gqa_reduction/last_head", kGradient,
+          "the last query head of a group overwrites the others in dK and dV", last_head_wins),
+      row("grad.gqa_reduction/mean", kGradient, "dK and dV are the mean over a group instead of the sum",
+          heads_averaged),
+      row("grad.mask_mismatch", kGradient, "the backward knows neither causal nor window", mask_mismatch),
+      row("grad.dropout_replay", kGradient, "the backward draws another dropout", dropout_replay),
+  };
+}
+
+}  // namespace sightline::faults

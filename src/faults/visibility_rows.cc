@@ -1,0 +1,125 @@
+// A. Who may read whom.
+#include <algorithm>
+
+#include "fault_rows.h"
+
+namespace sightline::faults {
+namespace {
+
+using reference::Deviation;
+
+/// Replaces every leaf `from` of the mask; an error when it has none.
+Result<void> replace_leaf(const Fault& fault, AttentionSpec& spec, MaskOp from, MaskOp to) {
+  if (!uses(spec.mask, from)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has no such rule", to_string(spec.mask)));
+  }
+  for (MaskNode& node : spec.mask.nodes) {
+    if (node.op == from) node = {to, 0};
+  }
+  return {};
+}
+
+// The causal frontier of row i of a call stands at position i, wherever the call begins: `pos` of a query is
+// its row. Rotation is untouched; ALiBi and dropout, which also read pos, follow the wrong frontier.
+Result<void> top_left_alignment(const Fault&, CallCoords& call) {
+  for (std::size_t i = 0; i < call.q_coords.size(); ++i) call.q_coords[i].pos = static_cast<std::int64_t>(i);
+  return {};
+}
+
+Result<void> causal_dropped(const Fault& fault, AttentionSpec& spec) {
+  return replace_leaf(fault, spec, MaskOp::kCausal, MaskOp::kAll);
+}
+
+Result<void> window_off_by_one(const Fault& fault, AttentionSpec& spec) {
+  if (!uses(spec.mask, MaskOp::kWindow)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has no window", to_string(spec.mask)));
+  }
+  for (MaskNode& node : spec.mask.nodes) {
+    if (node.op == MaskOp::kWindow) node.n += static_cast<std::int64_t>(fault.value("keys"));
+  }
+  return {};
+}
+
+Result<void> window_scope(const Fault& fault, AttentionSpec& spec) {
+  return replace_leaf(fault, spec, MaskOp::kWindow, MaskOp::kAll);
+}
+
+Result<void> inverted(const Fault&, AttentionSpec& spec) {
+  spec.mask = !spec.mask;
+  return {};
+}
+
+Result<void> span_causal(const Fault& fault, AttentionSpec& spec) {
+  return replace_leaf(fault, spec, MaskOp::kSpan, MaskOp::kNone);
+}
+
+Result<void> cross_document(const Fault& fault, AttentionSpec& spec) {
+  return replace_leaf(fault, spec, MaskOp::kSegment, MaskOp::kAll);
+}
+
+// Padding joins as keys: pads in front with the coordinates of the first valid token, pads behind at the
+// positions that follow the last one.
+Result<void> padding_ignored(const Fault&, CallCoords& call) {
+  const auto first = std::ranges::find(call.kv_coords, true, &TokenCoord::valid);
+  if (first == call.kv_coords.end()) return {};
+  auto near = static_cast<std::size_t>(first - call.kv_coords.begin());  // the nearest valid token so far
+  TokenCoord coord = *first;
+  std::int64_t rope_pos = call.kv_rope_pos[near];
+  for (std::size_t i = 0; i < call.kv_coords.size(); ++i) {
+    if (call.kv_coords[i].valid) {
+      near = i;
+      coord = call.kv_coords[i];
+      rope_pos = call.kv_rope_pos[i];
+      continue;
+    }
+    if (i > near) {
+      ++coord.pos;
+      ++rope_pos;
+    }
+    call.kv_coords[i] = coord;
+    call.kv_rope_pos[i] = rope_pos;
+  }
+  return {};
+}
+
+Result<void> fill_value(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
+  deviation.fill_value = fault.value("fill");
+  return {};
+}
+
+Result<void> added_mask(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.mask_is_added = true;
+  return {};
+}
+
+Result<void> empty_row_nan(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.empty_row_is_nan = true;
+  return {};
+}
+
+}  // namespace
+
+std::vector<FaultKind> visibility_rows() {
+  constexpr FaultGroup kGroup = FaultGroup::kVisibility;
+  return {
+      row("mask.top_left_alignment", kGroup,
+          "the causal frontier of a chunk is anchored at key 0 instead of its own position",
+          top_left_alignment),
+      row("mask.causal_dropped", kGroup, "queries see later keys", causal_dropped),
+      row("mask.window_off_by_one", kGroup, "the window holds one key too many (or too few)",
+          window_off_by_one, {{"keys", 1, "keys added to the window"}}),
+      row("mask.window_scope", kGroup, "the window of a layer is read and never applied", window_scope),
+      row("mask.polarity_or_kind/inverted", kGroup, "true is taken for hidden", inverted),
+      row("mask.polarity_or_kind/added", kGroup, "the boolean mask is added to the scores as 0 and 1",
+          added_mask),
+      row("mask.padding_ignored", kGroup, "padding takes part as keys", padding_ignored),
+      row("mask.prefix_bidirectional", kGroup, "tokens of a bidirectional span see each other only causally",
+          span_causal),
+      row("mask.fill_value", kGroup, "hidden scores are a finite number that can win", fill_value,
+          {{"fill", -10, "the number"}}),
+      row("mask.fully_masked_row", kGroup, "a query that sees no key gives NaN instead of 0", empty_row_nan),
+      row("pack.cross_document", FaultGroup::kObjective, "packed documents read each other", cross_document),
+  };
+}
+
+}  // namespace sightline::faults

@@ -1,0 +1,154 @@
+// A small scene in which every fault of the table shows: calls in chunks with padding and two documents, a
+// trace with a truncate and a shift, gradients, and loss targets, all by the oracle.
+#pragma once
+
+#include "reference/random_call.h"
+#include "sightline/faults/fault_table.h"
+#include "sightline/reference/rotate.h"
+#include "sightline/reference/trace_player.h"
+
+namespace sightline {
+
+class FaultScene {
+ public:
+  static constexpr std::int64_t kNumTokens = 10;
+
+  FaultScene() : call_(scene_spec(), 0, kNumTokens, 1) {
+    std::vector<TokenCoord>& coords = call_.q_coords;
+    coords[0].valid = false;
+    for (std::int64_t i = 0; i < kNumTokens; ++i) {
+      TokenCoord& coord = coords[static_cast<std::size_t>(i)];
+      coord.pos = i - 1;
+      coord.segment = i < 6 ? 0 : 1;
+      coord.segment_start = i < 6 ? 0 : 5;
+      coord.span = i == 3 || i == 4 ? 1 : 0;
+      rope_pos_.push_back(coord.pos - coord.segment_start);
+    }
+    call_.kv_coords = coords;
+    call_.add_bias(2);
+    call_.add_d_lse(3);
+  }
+
+  /// What a fault needs beyond the usual scene.
+  void prepare_for(std::string_view slug) {
+    RopeScaling& scaling = call_.spec.rope.scaling;
+    if (slug == "rope.cached_keys_rescaled") {
+      scaling.kind = RopeScalingKind::kDynamicNtk;
+      scaling.original_context = 2;
+    }
+    // Under a document mask alone, restarting positions is invisible to pure rope.
+    if (slug == "pack.position_reset") call_.spec.mask = parse_mask("causal").value();
+  }
+
+  /// Everything that the oracle says about the scene, with the fault planted where it belongs.
+  Result<std::vector<double>> observe(const Fault* fault) const {
+    std::vector<double> all;
+    RandomCall whole = call_;
+    reference::Deviation deviation;
+    LossSpec loss;
+    if (fault != nullptr) {
+      SIGHTLINE_CHECK(plant(*fault, whole.spec, deviation));
+      SIGHTLINE_CHECK(plant(*fault, whole.spec));
+      SIGHTLINE_CHECK(plant(*fault, loss));
+    }
+    whole.q_rope_pos = whole.kv_rope_pos = rope_pos_;
+    add(all, whole.forward({}, deviation).out);
+    add(all, whole.forward({}, deviation).lse);
+    const reference::AttentionGradients grads = whole.backward(deviation);
+    for (const auto* d : {&grads.d_q, &grads.d_k, &grads.d_v, &grads.d_sink_logits}) add(all, *d);
+    if (grads.d_sink_logits.empty()) all.insert(all.end(), 4, 0.0);
+    for (const std::int64_t row : loss_targets(loss, whole.q_coords, {}))
+      all.push_back(static_cast<double>(row));
+    SIGHTLINE_CHECK(observe_chunks(fault, whole, deviation, all));
+    SIGHTLINE_CHECK(observe_trace(fault, whole, deviation, all));
+    return all;
+  }
+
+ private:
+  using RandomCall = reference::RandomCall;
+
+  static AttentionSpec scene_spec() {
+    AttentionSpec spec = reference::small_spec("(causal | span) & window(3) & segment");
+    spec.rope = reference::small_rope();
+    spec.rope.scaling.kind = RopeScalingKind::kLinear;
+    spec.rope.scaling.factor = 2;
+    spec.rope.cos_sin_magnitude = 1.2;
+    spec.score.logit_softcap = 2;
+    spec.score.alibi_slopes = alibi_slopes(4);
+    spec.score.sink_logits = {0.5, -1, 2, 0};
+    spec.score.dropout = {.rate = 0.25, .seed = 3, .layer = 0};
+    return spec;
+  }
+
+  static void add(std::vector<double>& all, const std::vector<double>& x) {
+    all.insert(all.end(), x.begin(), x.end());
+  }
+
+  static StridedView<const double, 3> rows(StridedView<const double, 3> view, std::int64_t begin,
+                                           std::int64_t end) {
+    view.data += begin * view.strides[0];
+    view.shape[0] = end - begin;
+    return view;
+  }
+
+  reference::TraceStepData step_data(const RandomCall& whole, std::int64_t begin, std::int64_t end) const {
+    const reference::AttentionInputs in = whole.inputs();
+    return {.q = rows(in.q, begin, end), .k = rows(in.k, begin, end), .v = rows(in.v, begin, end)};
+  }
+
+  /// Chunks of 4, 3, 1, 1, 1 through the cache's meaning.
+  Result<void> observe_chunks(const Fault* fault, const RandomCall& whole,
+                              const reference::Deviation& deviation, std::vector<double>& all) const {
+    SIGHTLINE_TRY(auto player, reference::TracePlayer::create(whole.spec, kNumTokens, deviation));
+    std::int64_t begin = 0;
+    for (const std::int64_t length : {4, 3, 1, 1, 1}) {
+      const std::int64_t end = begin + length;
+      const std::span<const TokenCoord> coords(whole.q_coords);
+      CallCoords call = call_coords(
+          begin, coords.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)),
+          std::span(rope_pos_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length)));
+      if (fault != nullptr) SIGHTLINE_CHECK(plant(*fault, call));
+      const reference::TraceStepData data = step_data(whole, begin, end);
+      SIGHTLINE_CHECK(player.play(TraceAppend{0, call.kv_coords, call.kv_rope_pos}, data));
+      SIGHTLINE_TRY(const auto outputs, player.play(TraceQuery{0, call.q_coords, call.q_rope_pos}, data));
+      add(all, outputs.out);
+      begin = end;
+    }
+    return {};
+  }
+
+  /// Drafts that are rejected, and a context that moves.
+  Result<void> observe_trace(const Fault* fault, const RandomCall& whole,
+                             const reference::Deviation& deviation, std::vector<double>& all) const {
+    const std::vector<TokenCoord> coords = coords_range(0, kNumTokens);
+    const auto part = [&](std::size_t begin, std::size_t end) {
+      return std::vector<TokenCoord>(coords.begin() + static_cast<std::ptrdiff_t>(begin),
+                                     coords.begin() + static_cast<std::ptrdiff_t>(end));
+    };
+    Trace trace;
+    std::vector<reference::TraceStepData> data;
+    trace.steps = {TraceAppend{0, part(0, 4), {}}, TraceAppend{0, part(6, 8), {}}, TraceTruncate{0, 4},
+                   TraceAppend{0, part(4, 6), {}}, TraceQuery{0, part(4, 6), {}},  TraceEvict{0, 0, 2},
+                   TraceShift{0, 2, 6, -2},        TraceQuery{0, part(4, 5), {}}};
+    data = {step_data(whole, 0, 4),
+            step_data(whole, 6, 8),
+            {},
+            step_data(whole, 4, 6),
+            step_data(whole, 4, 6),
+            {},
+            {},
+            step_data(whole, 6, 7)};
+    if (fault != nullptr) SIGHTLINE_CHECK(plant(*fault, trace));
+    // ALiBi and windows would move with the queries; here only the rotation is looked at.
+    AttentionSpec spec = whole.spec;
+    spec.mask = parse_mask("all").value();
+    SIGHTLINE_TRY(const auto played, reference::play_trace(spec, trace, data, kNumTokens, deviation));
+    for (const reference::AttentionOutputs& outputs : played) add(all, outputs.out);
+    return {};
+  }
+
+  RandomCall call_;
+  std::vector<std::int64_t> rope_pos_;
+};
+
+}  // namespace sightline

@@ -1,0 +1,192 @@
+#include "sightline/faults/fault_table.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "faults/fault_scene.h"
+
+namespace sightline {
+namespace {
+
+using reference::max_difference;
+
+Fault fault(std::string_view text) { return parse_fault(text).value(); }
+
+TEST(FaultTableTest, EveryRowHasASlugAGroupAndOneLineAndReadsBack) {
+  std::set<std::string> texts;
+  for (const FaultKind& kind : fault_table()) {
+    Fault f{&kind, {}};
+    for (const FaultParameter& parameter : kind.parameters) {
+      f.values.push_back(parameter.value);
+      EXPECT_FALSE(parameter.what.empty()) << kind.slug;
+    }
+    const std::string text = to_string(f);
+    EXPECT_TRUE(texts.insert(text).second) << text << " stands twice";
+    EXPECT_EQ(fault(text).kind, &kind) << text;
+    EXPECT_NE(kind.slug.find('.'), std::string_view::npos) << text;
+    EXPECT_FALSE(kind.what.empty()) << text;
+    EXPECT_EQ(kind.what.find('\n'), std::string_view::npos) << text;
+    const int num_changes = (kind.on_spec != nullptr) + (kind.on_call != nullptr) +
+                            (kind.on_trace != nullptr) + (kind.on_loss != nullptr) +
+                            (kind.on_deviation != nullptr);
+    EXPECT_GE(num_changes, 1) << text;
+  }
+  EXPECT_GE(texts.size(), 40U);
+}
+
+TEST(FaultTableTest, EveryRowShowsInTheOracle) {
+  const FaultScene right;
+  const std::vector<double> expected = right.observe(nullptr).value();
+  EXPECT_EQ(max_difference(right.observe(nullptr).value(), expected), 0.0);
+  for (const FaultKind& kind : fault_table()) {
+    Fault f{&kind, {}};
+    for (const FaultParameter& parameter : kind.parameters) f.values.push_back(parameter.value);
+    if (kind.slug == "rope.table_bounds") f.values[0] = 4;  // the scene is shorter than the default table
+    FaultScene scene;
+    scene.prepare_for(kind.slug);
+    const auto wrong = scene.observe(&f);
+    ASSERT_TRUE(wrong) << to_string(f) << ": " << wrong.error().message;
+    const double difference = max_difference(*wrong, scene.observe(nullptr).value());
+    EXPECT_FALSE(difference < 1e-4) << to_string(f);  // NaN shows too
+  }
+}
+
+TEST(FaultTableTest, TextWithVariantAndParametersReadsBack) {
+  const Fault f = fault("mask.window_off_by_one:keys=-1");
+  EXPECT_EQ(f.value("keys"), -1);
+  EXPECT_EQ(to_string(f), "mask.window_off_by_one:keys=-1");
+  EXPECT_EQ(fault("cache.shift_rerotation").kind->variant, "rotated_twice");
+  EXPECT_EQ(to_string(fault("cache.shift_rerotation/not_rerotated")), "cache.shift_rerotation/not_rerotated");
+}
+
+TEST(FaultTableTest, UnknownNamesAndNumbersAreRefusedWithTheKnownOnes) {
+  const auto message = [](std::string_view text) { return parse_fault(text).error().message; };
+  EXPECT_EQ(message("mask.nothing").find("fault 'mask.nothing' is unknown; known: mask.top_left_alignment, "),
+            0U);
+  EXPECT_EQ(message("score.scale/half"),
+            "fault score.scale has no variant 'half'; it has: twice, missing, on_bias");
+  EXPECT_EQ(message("rope.base:base=1"),
+            "fault rope.base: 'base=1', expected NAME=NUMBER with NAME of: theta");
+  EXPECT_EQ(message("rope.base:theta=x"), "fault rope.base: theta = 'x', expected a finite number");
+  EXPECT_EQ(message("rope.base:theta=inf"), "fault rope.base: theta = 'inf', expected a finite number");
+  EXPECT_EQ(message("rope.pairing:"), "fault rope.pairing: '', expected NAME=NUMBER with NAME of: (none)");
+  for (const char* text : {"", "/", ":", "rope.base:", "rope.base:theta", "rope.base:theta=1,", "a/b:c=d"}) {
+    EXPECT_FALSE(parse_fault(text)) << text;
+  }
+}
+
+TEST(FaultTableTest, AFaultThatCannotShowIsRefusedAndLeavesTheSpecAlone) {
+  AttentionSpec spec = reference::small_spec("causal", {4, 4, 6, 5});
+  const AttentionSpec before = spec;
+  for (const char* text : {"mask.window_off_by_one", "pack.cross_document", "rope.base", "score.softcap",
+                           "score.sink", "alibi.bias", "rope.yarn_magnitude"}) {
+    const Result<void> done = plant(fault(text), spec);
+    ASSERT_FALSE(done) << text;
+    EXPECT_EQ(done.error().kind, ErrorKind::kInvalidArgument);
+    EXPECT_NE(done.error().message.find(text), std::string::npos) << done.error().message;
+    EXPECT_EQ(spec, before);
+  }
+  reference::Deviation deviation;
+  EXPECT_FALSE(plant(fault("head.gqa_mapping"), spec, deviation));
+  EXPECT_FALSE(plant(fault("grad.gqa_reduction"), spec, deviation));
+  EXPECT_EQ(deviation, reference::Deviation{});
+  Trace trace;
+  EXPECT_FALSE(plant(fault("cache.rollback"), trace));
+}
+
+TEST(FaultTableTest, LayersTakeItWhereItAppliesAndOneIsEnough) {
+  std::vector<AttentionSpec> layers = {reference::small_spec("causal & window(4)"),
+                                       reference::small_spec("causal")};
+  ASSERT_TRUE(plant(fault("mask.window_scope"), layers));
+  EXPECT_EQ(to_string(layers[0].mask), "causal & all");
+  EXPECT_EQ(to_string(layers[1].mask), "causal");
+  EXPECT_FALSE(plant(fault("mask.window_scope"), layers));
+}
+
+TEST(FaultTableTest, OnlySpecsAndCallsRunInAnEngine) {
+  for (const char* text : {"mask.top_left_alignment", "cache.position_offset", "cache.shift_rerotation",
+                           "rope.pairing", "rope.base", "mask.window_off_by_one", "score.scale"}) {
+    EXPECT_TRUE(runs_in_engine(*fault(text).kind)) << text;
+  }
+  for (const char* text : {"head.gqa_mapping", "grad.delta_term", "loss.label_shift",
+                           "rope.cached_keys_rescaled", "cache.rollback"}) {
+    EXPECT_FALSE(runs_in_engine(*fault(text).kind)) << text;
+  }
+}
+
+TEST(CallFaultTest, TopLeftAlignmentDrawsALowerTriangleOverTheFirstKeys) {
+  CallCoords call = call_coords(3, coords_range(3, 5));
+  const MaskSpec causal = mask_rule(MaskOp::kCausal);
+  EXPECT_EQ(draw(causal, {}, call.q_coords, coords_range(0, 5)), "1 1 1 1 0\n1 1 1 1 1\n");
+  ASSERT_TRUE(plant(fault("mask.top_left_alignment"), call));
+  EXPECT_EQ(draw(causal, {}, call.q_coords, coords_range(0, 5)), "1 0 0 0 0\n1 1 0 0 0\n");
+  EXPECT_EQ(call.q_rope_pos, (std::vector<std::int64_t>{3, 4}));
+  EXPECT_EQ(call.kv_coords, coords_range(3, 5));
+}
+
+TEST(CallFaultTest, TopLeftAlignmentChangesNothingInTheFirstCall) {
+  const CallCoords right = call_coords(0, coords_range(0, 4));
+  CallCoords call = right;
+  ASSERT_TRUE(plant(fault("mask.top_left_alignment"), call));
+  EXPECT_EQ(call, right);
+}
+
+TEST(CallFaultTest, RotaryPositionsRestartInEachChunkOrStandOffByAConstant) {
+  CallCoords call = call_coords(3, coords_range(3, 5));
+  ASSERT_TRUE(plant(fault("cache.position_offset"), call));
+  EXPECT_EQ(call.q_rope_pos, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(call.kv_rope_pos, call.q_rope_pos);
+  EXPECT_EQ(call.q_coords, coords_range(3, 5));
+  call = call_coords(3, coords_range(3, 5));
+  ASSERT_TRUE(plant(fault("cache.position_offset:offset=7"), call));
+  EXPECT_EQ(call.kv_rope_pos, (std::vector<std::int64_t>{10, 11}));
+  call = call_coords(0, coords_range(0, 2));
+  ASSERT_TRUE(plant(fault("cache.position_offset:offset=7"), call));
+  EXPECT_EQ(call.kv_rope_pos, (std::vector<std::int64_t>{0, 1}));
+}
+
+TEST(CallFaultTest, KeysRotatedTwiceAreKeysAtTwiceTheirPosition) {
+  CallCoords call = call_coords(3, coords_range(3, 5));
+  ASSERT_TRUE(plant(fault("cache.shift_rerotation"), call));
+  EXPECT_EQ(call.kv_rope_pos, (std::vector<std::int64_t>{6, 8}));
+  EXPECT_EQ(call.q_rope_pos, (std::vector<std::int64_t>{3, 4}));
+
+  const RopeSpec rope = reference::small_rope();
+  const std::vector<double> frequencies = rope_frequencies(rope, 0);
+  std::vector<double> twice = {1, 2, 3, 4, 5, 6}, doubled = twice;
+  reference::rotate(rope, frequencies, 4, twice);
+  reference::rotate(rope, frequencies, 4, twice);
+  reference::rotate(rope, frequencies, 8, doubled);
+  EXPECT_LT(max_difference(twice, doubled), 1e-14);
+}
+
+TEST(CallFaultTest, PaddingJoinsInFrontAtTheFirstTokenAndBehindAfterTheLast) {
+  std::vector<TokenCoord> coords = coords_range(5, 9);
+  coords[0] = {.pos = 99, .valid = false};
+  coords[3] = {.pos = 99, .valid = false};
+  CallCoords call = call_coords(0, coords);
+  ASSERT_TRUE(plant(fault("mask.padding_ignored"), call));
+  std::vector<std::int64_t> positions;
+  for (const TokenCoord& coord : call.kv_coords) {
+    EXPECT_TRUE(coord.valid);
+    positions.push_back(coord.pos);
+  }
+  EXPECT_EQ(positions, (std::vector<std::int64_t>{6, 6, 7, 8}));
+  EXPECT_EQ(call.kv_rope_pos, positions);
+  EXPECT_FALSE(call.q_coords[0].valid);
+}
+
+TEST(CallFaultTest, LeftPaddingIsCountedInTheFirstCallOnly) {
+  std::vector<TokenCoord> coords = {{.valid = false}, {.valid = false}, {.pos = 0}, {.pos = 1}};
+  CallCoords call = call_coords(0, coords);
+  ASSERT_TRUE(plant(fault("pos.left_padding"), call));
+  EXPECT_EQ(call.q_rope_pos[2], 2);
+  EXPECT_EQ(call.kv_rope_pos[3], 3);
+  call = call_coords(4, coords);
+  ASSERT_TRUE(plant(fault("pos.left_padding"), call));
+  EXPECT_EQ(call.q_rope_pos[2], 0);
+}
+
+}  // namespace
+}  // namespace sightline
