@@ -134,7 +134,9 @@ void prepare_rotation(const ForwardCall& call, const QueryBatch& queries) {
     for (std::size_t i = 0; i < call.contiguous->coords.size(); ++i) {
       positions.push_back(rope_pos_of(call.contiguous->rope_pos, call.contiguous->coords, i));
     }
-  } else {
+  } else if (std::ranges::any_of(call.paged->views, [](const KvView& view) {
+               return view.stage == CacheStage::kBeforeRotation;
+             })) {
     // Rotated pages need no table; rows of a sequence begin at its slot offset.
     for (std::size_t s = 0; s < call.paged->views.size(); ++s) {
       const KvView& view = call.paged->views[s];
