@@ -11,7 +11,7 @@
 #include "sightline/base/error.h"
 #include "sightline/reference/deviation.h"
 #include "sightline/spec/attention_spec.h"
-#include "sightline/spec/coords.h"
+#include "sightline/spec/call.h"
 #include "sightline/spec/loss.h"
 #include "sightline/spec/trace.h"
 
@@ -29,21 +29,6 @@ enum class FaultGroup : std::uint8_t {
   kBatch,       ///< H. batch independence
 };
 [[nodiscard]] std::string_view to_string(FaultGroup group);
-
-/// What one call of one sequence tells the engine about its tokens: the queries, and the keys it appends.
-/// An engine that takes these arrays needs nothing else for faults of position and alignment.
-struct CallCoords {
-  std::int64_t num_cached = 0;            ///< ordinals the sequence held before this call
-  std::vector<TokenCoord> q_coords;       ///< [num_tokens]
-  std::vector<std::int64_t> q_rope_pos;   ///< [num_tokens], filled
-  std::vector<TokenCoord> kv_coords;      ///< [num_tokens], under which the new keys are appended
-  std::vector<std::int64_t> kv_rope_pos;  ///< [num_tokens], filled
-
-  bool operator==(const CallCoords&) const = default;
-};
-/// The right coordinates of a call. `rope_pos` empty: equal to pos.
-[[nodiscard]] CallCoords call_coords(std::int64_t num_cached, std::span<const TokenCoord> coords,
-                                     std::span<const std::int64_t> rope_pos = {});
 
 struct FaultParameter {
   std::string_view name;

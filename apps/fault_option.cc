@@ -1,0 +1,39 @@
+#include "apps/fault_option.h"
+
+#include "sightline/faults/fault_table.h"
+
+namespace sightline::apps {
+
+Result<int> list_faults(Invocation& call) {
+  for (const FaultKind& kind : fault_table()) {
+    if (!runs_in_engine(kind)) continue;
+    Fault fault{&kind, {}};
+    for (const auto& parameter : kind.parameters) fault.values.push_back(parameter.value);
+    call.out.print("{:<38} {}\n", to_string(fault), kind.what);
+    for (const auto& parameter : kind.parameters) {
+      call.out.print("{:<38}   :{}=NUMBER  {} (default {})\n", "", parameter.name, parameter.what,
+                     parameter.value);
+    }
+  }
+  return 0;
+}
+
+Result<void> plant_fault(const std::string& text, const Model& model, GenerateHooks& hooks) {
+  SIGHTLINE_TRY(const Fault fault, parse_fault(text));
+  if (!runs_in_engine(*fault.kind)) {
+    return fail(
+        ErrorKind::kInvalidArgument,
+        "--fault {}: only the oracle can run this fault; --fault list names those that generate can plant",
+        to_string(fault));
+  }
+  if (fault.kind->on_spec != nullptr) {
+    hooks.specs = model.attention_specs();
+    SIGHTLINE_CHECK(plant(fault, std::span(hooks.specs)));
+  }
+  if (fault.kind->on_call != nullptr) {
+    hooks.change_call = [fault](CallCoords& call) { return plant(fault, call); };
+  }
+  return {};
+}
+
+}  // namespace sightline::apps
