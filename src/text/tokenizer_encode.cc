@@ -101,6 +101,14 @@ std::uint32_t score_key(float score) {
 }
 
 }  // namespace
+
+Result<std::string> apply_normalize_steps(std::span<const NormalizeStep> steps, std::string text) {
+  for (const NormalizeStep& step : steps) {
+    SIGHTLINE_TRY(text, apply(step, std::move(text)));
+  }
+  return text;
+}
+
 }  // namespace text
 
 bool Tokenizer::Impl::is_mergeable(TokenId id) const {
@@ -209,10 +217,7 @@ Result<void> Tokenizer::Impl::encode_words(std::string_view text, bool is_first,
 Result<void> Tokenizer::Impl::encode_piece(std::string_view piece, bool is_first,
                                            std::vector<TokenId>& out) const {
   if (normalize.empty() && user_defined_after.tokens.empty()) return encode_words(piece, is_first, out);
-  std::string normalized(piece);
-  for (const text::NormalizeStep& step : normalize) {
-    SIGHTLINE_TRY(normalized, text::apply(step, std::move(normalized)));
-  }
+  SIGHTLINE_TRY(const std::string normalized, text::apply_normalize_steps(normalize, std::string(piece)));
   const std::vector<text::Fragment> whole = {{{0, normalized.size()}, -1}};
   for (const text::Fragment& fragment : text::cut(normalized, whole, user_defined_after, nullptr)) {
     if (fragment.id >= 0) {

@@ -30,6 +30,10 @@ struct UnicodeStep {
 };
 using NormalizeStep = std::variant<PrependStep, ReplaceStep, UnicodeStep>;
 
+/// `text` after the steps in turn.
+[[nodiscard]] Result<std::string> apply_normalize_steps(std::span<const NormalizeStep> steps,
+                                                        std::string text);
+
 /// Where the words' own first blank is added (Metaspace and ByteLevel of tokenizer.json).
 enum class PrefixScheme { kNever, kFirst, kAlways };
 

@@ -1,41 +1,9 @@
 // A Tokenizer from the fields of a GGUF file, with the meaning that llama.cpp gives them.
 #include "text/tokenizer_impl.h"
-#include "text/utf8.h"
 #include "text/vocabulary_index.h"
 
 namespace sightline {
 namespace {
-
-constexpr std::string_view kBlankLetter = "\xE2\x96\x81";  // U+2581, SentencePiece's blank
-
-/// What a token's name stands for in a text.
-std::string bytes_of(std::string_view name, TokenType type, bool is_byte_level) {
-  const bool is_literal =
-      type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kUserDefined;
-  if (is_literal) return std::string(name);
-  if (!is_byte_level) {
-    if (type == TokenType::kByte) return std::string(1, static_cast<char>(text::parse_byte_token(name)));
-    std::string out;
-    for (std::size_t at = 0; at < name.size();) {
-      if (name.substr(at).starts_with(kBlankLetter)) {
-        out += ' ';
-        at += kBlankLetter.size();
-      } else {
-        out += name[at++];
-      }
-    }
-    return out;
-  }
-  std::string out;
-  for (std::size_t at = 0; at < name.size();) {
-    const text::Utf8Step step = text::utf8_step(name.substr(at));
-    const int byte = text::byte_of_letter(step.code_point);
-    if (byte < 0) return std::string(name);  // no word of bytes: it stands for itself
-    out += static_cast<char>(byte);
-    at += step.length;
-  }
-  return out;
-}
 
 TokenId as_id(const std::optional<std::int64_t>& id) { return static_cast<TokenId>(id.value_or(-1)); }
 
@@ -67,7 +35,7 @@ Result<Tokenizer> Tokenizer::from_spec(TokenizerSpec spec) {
   } else {
     const bool adds_blank = spec.add_space_prefix.value_or(true);
     if (adds_blank) impl->normalize.push_back(text::PrependStep{" "});
-    impl->normalize.push_back(text::ReplaceStep{" ", std::string(kBlankLetter)});
+    impl->normalize.push_back(text::ReplaceStep{" ", std::string(text::kBlankLetter)});
     impl->strips_first_blank = adds_blank;
     impl->scores = std::move(spec.scores);
   }
@@ -79,7 +47,7 @@ Result<Tokenizer> Tokenizer::from_spec(TokenizerSpec spec) {
     const auto id = static_cast<TokenId>(i);
     const TokenType type = impl->types[i];
     const std::string& name = spec.tokens[i];
-    impl->bytes.push_back(bytes_of(name, type, index.is_byte_level));
+    impl->bytes.push_back(text::token_bytes(name, type, index.is_byte_level));
     if (!name.empty()) impl->ids_by_name.emplace(name, id);
     if (type == TokenType::kControl || type == TokenType::kUnknown) {
       impl->control.texts.push_back(name);

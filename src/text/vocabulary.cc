@@ -9,18 +9,6 @@ namespace sightline {
 namespace text {
 namespace {
 
-/// Text of a file in a message: short, printable.
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (i == 40) return out + "...'";
-    const auto c = static_cast<unsigned char>(text[i]);
-    out += c < 0x20 || c == 0x7F ? '?' : static_cast<char>(c);
-  }
-  std::string whole = take_whole_utf8(out, true);
-  return whole + "'";
-}
-
 /// Words for "SOURCE: tokenizer.ggml.FIELD".
 std::string where(const TokenizerSpec& spec, std::string_view field) {
   return fmt::format("{}: tokenizer.ggml.{}", spec.source, field);
@@ -167,6 +155,45 @@ Result<void> index_merges(const TokenizerSpec& spec, VocabularyIndex& index) {
 }
 
 }  // namespace
+
+std::string quoted(std::string_view text) {
+  std::string out = "'";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (i == 40) return out + "...'";
+    const auto c = static_cast<unsigned char>(text[i]);
+    out += c < 0x20 || c == 0x7F ? '?' : static_cast<char>(c);
+  }
+  std::string whole = take_whole_utf8(out, true);
+  return whole + "'";
+}
+
+std::string token_bytes(std::string_view name, TokenType type, bool is_byte_level) {
+  const bool is_literal =
+      type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kUserDefined;
+  if (is_literal) return std::string(name);
+  if (!is_byte_level) {
+    if (type == TokenType::kByte) return std::string(1, static_cast<char>(parse_byte_token(name)));
+    std::string out;
+    for (std::size_t at = 0; at < name.size();) {
+      if (name.substr(at).starts_with(kBlankLetter)) {
+        out += ' ';
+        at += kBlankLetter.size();
+      } else {
+        out += name[at++];
+      }
+    }
+    return out;
+  }
+  std::string out;
+  for (std::size_t at = 0; at < name.size();) {
+    const Utf8Step step = utf8_step(name.substr(at));
+    const int byte = byte_of_letter(step.code_point);
+    if (byte < 0) return std::string(name);  // no word of bytes: it stands for itself
+    out += static_cast<char>(byte);
+    at += step.length;
+  }
+  return out;
+}
 
 std::string byte_letter(unsigned byte) {
   const bool prints_itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;

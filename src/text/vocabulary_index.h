@@ -39,6 +39,15 @@ struct VocabularyIndex {
 [[nodiscard]] std::string byte_letter(unsigned byte);
 [[nodiscard]] int byte_of_letter(char32_t letter);
 
+/// SentencePiece's blank, U+2581.
+constexpr std::string_view kBlankLetter = "\xE2\x96\x81";
+
+/// What a token's name stands for in a text: control, unknown and user-defined ones for themselves.
+[[nodiscard]] std::string token_bytes(std::string_view name, TokenType type, bool is_byte_level);
+
+/// Text of a file for a message: short and printable, in quotes.
+[[nodiscard]] std::string quoted(std::string_view text);
+
 /// The byte of "<0xNN>", or -1.
 [[nodiscard]] int parse_byte_token(std::string_view name);
 

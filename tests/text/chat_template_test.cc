@@ -116,7 +116,7 @@ TEST(ChatTemplateTest, TemplatesThatDoNotEndOrNestOrSwellAreRefusedWhenParsed) {
 TEST(ChatTemplateTest, LongChainsEndInATextOrAnError) {
   const auto chain = [](std::string_view before, std::string_view link, std::string_view after) {
     std::string source(before);
-    while (source.size() + link.size() + after.size() <= std::size_t{128} << 10) source += link;
+    while (source.size() + link.size() + after.size() <= std::size_t{32} << 10) source += link;
     return source + std::string(after);
   };
   const std::string sources[] = {

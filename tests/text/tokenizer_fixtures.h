@@ -11,6 +11,7 @@
 
 #include "sightline/formats/gguf.h"
 #include "sightline/text/tokenizer.h"
+#include "text/utf8.h"
 #include "text/vocabulary_index.h"
 
 namespace sightline::text {
