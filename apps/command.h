@@ -55,5 +55,6 @@ struct Command {
 [[nodiscard]] std::span<const Command> commands();
 
 Result<int> run_completion(Invocation& call);
+Result<int> run_explain(Invocation& call);
 
 }  // namespace sightline::apps
