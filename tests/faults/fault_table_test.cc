@@ -95,6 +95,35 @@ TEST(FaultTableTest, AFaultThatCannotShowIsRefusedAndLeavesTheSpecAlone) {
   EXPECT_FALSE(plant(fault("cache.rollback"), trace));
 }
 
+TEST(FaultTableTest, SpecFaultsChangeTheOneThingTheyName) {
+  const AttentionSpec right = [] {
+    AttentionSpec spec = reference::small_spec("(causal | span) & window(3) & segment");
+    spec.rope = reference::small_rope();
+    spec.score.softmax_scale = 0.5;
+    return spec;
+  }();
+  const auto with = [&](std::string_view text) {
+    AttentionSpec spec = right;
+    EXPECT_TRUE(plant(fault(text), spec)) << text;
+    return spec;
+  };
+  EXPECT_EQ(to_string(with("mask.causal_dropped").mask), "(all | span) & window(3) & segment");
+  EXPECT_EQ(to_string(with("mask.window_off_by_one").mask), "(causal | span) & window(4) & segment");
+  EXPECT_EQ(to_string(with("mask.window_off_by_one:keys=-1").mask), "(causal | span) & window(2) & segment");
+  EXPECT_EQ(to_string(with("mask.window_scope").mask), "(causal | span) & all & segment");
+  EXPECT_EQ(to_string(with("pack.cross_document").mask), "(causal | span) & window(3) & all");
+  EXPECT_EQ(to_string(with("mask.prefix_bidirectional").mask), "(causal | none) & window(3) & segment");
+  EXPECT_EQ(with("rope.pairing").rope.pairing, RopePairing::kHalfSplit);
+  EXPECT_EQ(with("rope.base").rope.theta, 10000);
+  EXPECT_EQ(with("rope.base:theta=500").rope.theta, 500);
+  EXPECT_EQ(with("rope.partial_dim").rope.rotary_dim, 6);
+  EXPECT_EQ(with("score.scale").score.softmax_scale, 0.25);
+  EXPECT_EQ(with("score.scale/missing").score.softmax_scale, 1.0);
+  AttentionSpec spec = right;
+  EXPECT_FALSE(plant(fault("mask.window_off_by_one:keys=-3"), spec)) << "a window of 0 is no spec";
+  EXPECT_EQ(spec, right);
+}
+
 TEST(FaultTableTest, LayersTakeItWhereItAppliesAndOneIsEnough) {
   std::vector<AttentionSpec> layers = {reference::small_spec("causal & window(4)"),
                                        reference::small_spec("causal")};

@@ -110,6 +110,10 @@ TEST(AttentionBackwardTest, ABroadcastBiasGetsTheSum) {
   call.bias = RandomCall::normals(rng, 5);
   call.bias_strides = {0, 0, 1};
   expect_v_everywhere(call);
+  // One matrix for all heads, stored by columns.
+  call.bias = RandomCall::normals(rng, 4 * 5);
+  call.bias_strides = {0, 1, 4};
+  expect_v_everywhere(call);
 }
 
 TEST(AttentionBackwardTest, DropoutShowsTheVAndAnotherDrawDoesNot) {

@@ -111,6 +111,16 @@ TEST(AttentionForwardTest, ScoresOfMinusInfinityAloneAreAsNoKeySeen) {
   call.spec.score.sink_logits = {1.5};
   EXPECT_EQ(call.forward().out, (std::vector<double>{0, 0}));
   EXPECT_EQ(call.forward().lse[0], 1.5);
+  call.v[0] = kNaN;  // not seen either
+  EXPECT_EQ(call.forward().out, (std::vector<double>{0, 0}));
+}
+
+TEST(AttentionForwardTest, ASinkFarAboveTheScoresTakesAllWithoutOverflow) {
+  AttentionSpec spec = small_spec("causal", {1, 1, 1, 2});
+  spec.score.sink_logits = {2000};
+  const AttentionOutputs outputs = RandomCall(spec, 1, 2, 7).forward();
+  EXPECT_EQ(outputs.out, (std::vector<double>{0, 0}));
+  EXPECT_EQ(outputs.lse[0], 2000);
 }
 
 TEST(AttentionForwardTest, BiasOfMinusInfinityHidesTheKeyEvenWhenItIsNan) {

@@ -163,6 +163,18 @@ TEST(TracePlayerTest, AContextShiftIsSeenOnlyByKeysThatDidNotMove) {
   EXPECT_LT(max_difference(shifted.play(), still.play()), 1e-13);
 }
 
+TEST(TracePlayerTest, AShiftMovesTheSegmentsStartSoThatKeptFirstKeysStayFirst) {
+  const AttentionSpec spec = rotated_spec("causal & (first(2) | window(2))");
+  Tape moved(spec, 8, 12), still(spec, 8, 12);
+  for (Tape* tape : {&moved, &still}) {
+    const std::int64_t delta = tape == &moved ? 5 : 0;
+    tape->append(0, 0, 7);
+    tape->step(TraceShift{0, 0, 7, delta});
+    tape->query(0, 6, 7, delta);
+  }
+  EXPECT_LT(max_difference(moved.play(), still.play()), 1e-13);
+}
+
 TEST(TracePlayerTest, EvictionWithInCachePositionsEqualsTheMaskWithInCachePositions) {
   AttentionSpec spec = rotated_spec("causal & (first(2) | window(3))");
   spec.rope.position_policy = PositionPolicy::kInCache;
