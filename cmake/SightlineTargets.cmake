@@ -6,6 +6,9 @@ target_compile_features(sightline_flags INTERFACE cxx_std_20)
 target_compile_options(sightline_flags INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
   -ffp-contract=off -fno-math-errno)
+if(SIGHTLINE_FUZZ)  # coverage of the libraries, which guides the fuzzer
+  target_compile_options(sightline_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 if(SIGHTLINE_SANITIZE)
   target_compile_options(sightline_flags INTERFACE -fsanitize=${SIGHTLINE_SANITIZE}
     -fno-omit-frame-pointer -fno-sanitize-recover=all)
