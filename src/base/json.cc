@@ -124,7 +124,8 @@ class EventSax : public Sax {
     return emit({.kind = Kind::kInt, .integer = v, .number = static_cast<double>(v)});
   }
   bool number_unsigned(number_unsigned_t v) override {
-    if (v <= static_cast<number_unsigned_t>(INT64_MAX)) return number_integer(static_cast<number_integer_t>(v));
+    if (v <= static_cast<number_unsigned_t>(INT64_MAX))
+      return number_integer(static_cast<number_integer_t>(v));
     return emit({.kind = Kind::kDouble, .number = static_cast<double>(v)});
   }
   bool number_float(number_float_t v, const string_t&) override {
@@ -150,7 +151,8 @@ class EventSax : public Sax {
   }
   bool open(Kind kind) {
     if (++depth_ > limits_.max_depth) {
-      status = fail(ErrorKind::kInvalidContent, "{}: JSON is nested deeper than {}", what_, limits_.max_depth);
+      status =
+          fail(ErrorKind::kInvalidContent, "{}: JSON is nested deeper than {}", what_, limits_.max_depth);
       return false;
     }
     return emit({.kind = kind});

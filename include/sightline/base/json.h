@@ -82,21 +82,31 @@ struct JsonLimits {
 /// One step of a JSON text read without building a tree.
 struct JsonEvent {
   enum class Kind {
-    kNull, kBool, kInt, kDouble, kString, kKey, kBeginObject, kEndObject, kBeginArray, kEndArray
+    kNull,
+    kBool,
+    kInt,
+    kDouble,
+    kString,
+    kKey,
+    kBeginObject,
+    kEndObject,
+    kBeginArray,
+    kEndArray
   };
   Kind kind = Kind::kNull;
   bool boolean = false;
   std::int64_t integer = 0;
-  double number = 0;       // also for integers outside int64
+  double number = 0;        // also for integers outside int64
   std::string_view text{};  // of kString and kKey; valid during the call
-  std::size_t offset = 0;  // bytes read when the event was known: at most one past its last byte
+  std::size_t offset = 0;   // bytes read when the event was known: at most one past its last byte
 };
 using JsonHandler = std::function<Result<void>(const JsonEvent&)>;
 
 /// Reads one JSON text and calls `handler` for each event; the first error it returns ends the reading and
 /// is returned. For texts too large for a tree. Repeated keys are the handler's to refuse.
 ///
-/// Errors: as parse_json, but for repeated keys; those of `handler`. Memory: the longest string and the depth.
+/// Errors: as parse_json, but for repeated keys; those of `handler`. Memory: the longest string and the
+/// depth.
 [[nodiscard]] Result<void> parse_json_events(std::string_view text, std::string_view what, JsonLimits limits,
                                              const JsonHandler& handler);
 
