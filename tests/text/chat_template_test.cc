@@ -94,6 +94,7 @@ TEST(ChatTemplateTest, TemplatesThatDoNotEndOrNestOrSwellAreRefusedWhenParsed) {
       {"a big power", "{{ 9 ** 999999999 }}"},
       {"wide padding", "{{ '%1000000000d' % 1 }}{{ 'a'|indent(1000000000) }}{{ 'a'.center(1000000000) }}"},
       {"5 MiB of output", "{{ ('x' * 5242880) }}"},
+      {"a namespace in itself", "{% set ns = namespace() %}{% set ns.x = [ns] %}{{ ns }}"},
       {"no syntax", "{% for %}"},
       {"an open tag", "{{ 'a"},
       {"an unknown filter", "{{ 'a'|nothing }}"},

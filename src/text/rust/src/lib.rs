@@ -3,6 +3,7 @@
 
 mod deep;
 mod matcher;
+mod namespaces;
 mod regex;
 mod template;
 

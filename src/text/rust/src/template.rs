@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::deep::on_deep_stack;
+use crate::namespaces::check_namespaces;
 
 const NAME: &str = "chat_template";
 const MAX_DEPTH: usize = 100;
@@ -17,6 +18,7 @@ pub struct ChatTemplate {
 
 impl ChatTemplate {
     pub fn new(source: &str, max_steps: u64, max_output: usize) -> Result<Self, String> {
+        check_namespaces(source)?;
         let mut environment = Environment::new();
         let syntax = minijinja::syntax::SyntaxConfig::builder()
             .trim_blocks(true)
