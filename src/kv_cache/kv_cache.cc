@@ -1,130 +1,10 @@
-// The public operations: each checks everything, reserves what it needs, and only then changes the cache.
+// Making a cache, appending, writing, looking. `append` checks everything and reserves what it needs, and
+// only then changes the cache. What changes stored tokens is in kv_cache_edit.cc.
 #include "sightline/kv_cache/kv_cache.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <unordered_map>
-#include <utility>
-
-#include "kv_cache/layer.h"
-#include "kv_cache/page_pool.h"
-#include "kv_cache/page_slots.h"
-#include "kv_cache/sequence.h"
-#include "sightline/base/checked.h"
+#include "kv_cache/kv_cache_impl.h"
 
 namespace sightline {
-
-using kv_cache::HeadBits;
-using kv_cache::Layer;
-using kv_cache::LayerPages;
-using kv_cache::Page;
-using kv_cache::PageDemand;
-using kv_cache::PagePool;
-using kv_cache::PageShape;
-using kv_cache::Rotation;
-using kv_cache::Sequence;
-
-namespace {
-// Positions stay exact as doubles, and their differences never overflow.
-constexpr std::int64_t kMaxPos = std::int64_t{1} << 53;
-
-bool in_range(std::int64_t pos) { return -kMaxPos <= pos && pos <= kMaxPos; }
-}  // namespace
-
-struct KvCache::Impl {
-  std::vector<Layer> layers;
-  std::vector<Rotation> rotations;
-  KvCacheOptions options;
-  PagePool pool;
-  std::unordered_map<SequenceId, Sequence> sequences;
-  SequenceId next_id = 0;
-
-  explicit Impl(const KvCacheOptions& o) : options(o), pool(o.max_pages, o.poison) {}
-
-  [[nodiscard]] const PageShape& shape(std::size_t layer) const {
-    return pool.shape(layers[layer].shape_idx);
-  }
-  [[nodiscard]] std::int64_t page_size() const { return options.page_size; }
-
-  template <typename Self>
-  static auto find(Self& self, const char* function, SequenceId id)
-      -> Result<decltype(&self.sequences.begin()->second)> {
-    const auto it = self.sequences.find(id);
-    if (it == self.sequences.end()) {
-      return fail(ErrorKind::kInvalidArgument, "KvCache::{}: sequence {} is unknown", function, id);
-    }
-    return &it->second;
-  }
-
-  static Result<void> check_written(const char* function, const Sequence& sequence) {
-    const int layer = sequence.first_unwritten_layer();
-    if (layer < 0) return {};
-    return fail(ErrorKind::kInvalidArgument,
-                "KvCache::{}: layer {} has not been written since the last append (ordinals from {} on)",
-                function, layer, sequence.pending_begin);
-  }
-
-  static Result<void> check_range(const char* function, const Sequence& sequence, std::int64_t begin,
-                                  std::int64_t end) {
-    if (0 <= begin && begin <= end && end <= sequence.length()) return {};
-    return fail(ErrorKind::kInvalidArgument,
-                "KvCache::{}: ordinals [{}, {}) are no range of the {} tokens of the sequence", function,
-                begin, end, sequence.length());
-  }
-
-  // Queries at `query_pos` or later must not see a token whose page a window freed.
-  Result<void> check_freed(const char* function, std::size_t layer, std::optional<std::int64_t> max_freed_pos,
-                           std::optional<std::int64_t> query_pos) const {
-    const ReachBack& reach = layers[layer].reach;
-    if (!max_freed_pos || !query_pos || *query_pos - *max_freed_pos >= reach.window) return {};
-    return fail(ErrorKind::kInvalidArgument,
-                "KvCache::{}: layer {} has freed position {}, which a query at position {} sees (window {})",
-                function, layer, *max_freed_pos, *query_pos, reach.window);
-  }
-
-  void free_page(Sequence& sequence, std::size_t layer, std::int64_t page_idx) {
-    LayerPages& pages = sequence.layers[layer];
-    pool.recycle(layers[layer].shape_idx, std::move(pages.pages[static_cast<std::size_t>(page_idx)]));
-    pages.pages[static_cast<std::size_t>(page_idx)] = nullptr;
-    pages.refresh(shape(layer), page_idx);
-  }
-
-  // Gives the sequence its own page: a copy of the shared one, or a new one where there is none. Slots that
-  // do not exist or hold no token are cleared. The page has been reserved.
-  void own_page(Sequence& sequence, std::size_t layer, std::int64_t page_idx) {
-    LayerPages& pages = sequence.layers[layer];
-    std::shared_ptr<Page>& page = pages.pages[static_cast<std::size_t>(page_idx)];
-    std::shared_ptr<Page> own = pool.take(layers[layer].shape_idx);
-    if (page != nullptr) {
-      copy_page(*page, *own);
-      const std::int64_t begin = page_idx * page_size();
-      for (std::int64_t i = begin; i < begin + page_size(); ++i) {
-        if (i < sequence.length() && sequence.coords[static_cast<std::size_t>(i)].valid) continue;
-        const int slot = static_cast<int>(i - begin);
-        clear_slots(*own, shape(layer), slot, slot + 1, options.poison);
-      }
-      pool.recycle(layers[layer].shape_idx, std::move(page));
-    }
-    page = std::move(own);
-    pages.refresh(shape(layer), page_idx);
-  }
-
-  // Poisons slots that a sequence gave up in a page that stays; a shared one is left to its other owners.
-  void clear_given_up(Sequence& sequence, std::size_t layer, std::int64_t begin, std::int64_t end) {
-    const std::int64_t page_idx = begin / page_size();
-    LayerPages& pages = sequence.layers[layer];
-    Page* page = pages.pages[static_cast<std::size_t>(page_idx)].get();
-    if (!options.poison || page == nullptr || !pages.owns(page_idx)) return;
-    const std::int64_t first = page_idx * page_size();
-    clear_slots(*page, shape(layer), static_cast<int>(begin - first), static_cast<int>(end - first), true);
-    pages.refresh(shape(layer), page_idx);
-  }
-
-  std::vector<std::int64_t> find_copies(const Sequence& sequence, std::size_t layer, std::int64_t begin,
-                                        std::int64_t end) const;
-  void rotate_again(Sequence& sequence, std::size_t layer, std::int64_t begin, std::int64_t end,
-                    const kv_cache::ReRotation& rotation);
-};
 
 KvCache::KvCache(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 KvCache::KvCache(KvCache&&) noexcept = default;
@@ -197,85 +77,96 @@ Result<void> KvCache::remove_sequence(SequenceId sequence) {
   return {};
 }
 
-Result<void> KvCache::append(SequenceId sequence, std::span<const TokenCoord> coords,
-                             std::span<const std::int64_t> rope_pos) {
-  Impl& cache = *impl_;
-  SIGHTLINE_TRY(Sequence* const state, Impl::find(cache, "append", sequence));
-  SIGHTLINE_CHECK(Impl::check_written("append", *state));
+Result<KvCache::Impl::AppendPlan> KvCache::Impl::plan_append(const Sequence& sequence,
+                                                             std::span<const TokenCoord> coords,
+                                                             std::span<const std::int64_t> rope_pos) const {
+  SIGHTLINE_CHECK(check_written("append", sequence));
   if (!rope_pos.empty() && rope_pos.size() != coords.size()) {
     return fail(ErrorKind::kInvalidArgument, "KvCache::append: {} coords and {} entries of rope_pos",
                 coords.size(), rope_pos.size());
   }
-  std::vector<std::int64_t> positions(rope_pos.begin(), rope_pos.end());
+  AppendPlan plan;
+  plan.rope_pos.assign(rope_pos.begin(), rope_pos.end());
   for (std::size_t i = 0; i < coords.size(); ++i) {
-    if (rope_pos.empty()) positions.push_back(coords[i].valid ? coords[i].pos : 0);
-    if ((coords[i].valid && (!in_range(coords[i].pos) || !in_range(coords[i].segment_start))) ||
-        !in_range(positions[i])) {
+    if (rope_pos.empty()) plan.rope_pos.push_back(coords[i].valid ? coords[i].pos : 0);
+    const bool is_near = !coords[i].valid || (in_range(coords[i].pos) && in_range(coords[i].segment_start));
+    if (!is_near || !in_range(plan.rope_pos[i])) {
       return fail(ErrorKind::kInvalidArgument, "KvCache::append: position {} of token {} is beyond 2^53",
-                  coords[i].pos, i);
+                  is_near ? plan.rope_pos[i] : coords[i].pos, i);
     }
   }
-  if (coords.empty()) return {};
-
-  // Plan, changing nothing: what windows give up, and which pages must be there.
-  const std::int64_t begin = state->length();
-  const std::int64_t end = begin + std::ssize(coords);
-  const std::int64_t first_page = begin / cache.page_size();
-  const std::int64_t end_page = (end - 1) / cache.page_size() + 1;
+  const std::int64_t begin = sequence.length();
+  plan.end = begin + std::ssize(coords);
+  plan.first_page = begin / page_size();
+  plan.end_page = (plan.end + page_size() - 1) / page_size();
   const auto query_pos = kv_cache::min_pos(coords);
-  std::vector<kv_cache::WindowRelease> releases(cache.layers.size());
-  std::vector<PageDemand> demands;
-  for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
-    LayerPages& pages = state->layers[layer];
-    SIGHTLINE_CHECK(cache.check_freed("append", layer, pages.max_freed_pos, query_pos));
-    PageDemand demand{cache.layers[layer].shape_idx, end_page - first_page, 0};
-    if (first_page < pages.num_pages() && pages.owns(first_page)) --demand.num_wanted;
-    if (cache.layers[layer].reach.bounded && query_pos) {
-      releases[layer] = kv_cache::find_window_release(*state, pages, cache.layers[layer].reach,
-                                                      cache.options.page_size, *query_pos, begin);
-      for (const std::int64_t page_idx : releases[layer].pages) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const LayerPages& pages = sequence.layers[layer];
+    SIGHTLINE_CHECK(check_freed("append", layer, pages.max_freed_pos, query_pos));
+    PageDemand demand{layers[layer].shape_idx, plan.end_page - plan.first_page, 0};
+    if (plan.first_page < pages.num_pages() && pages.owns(plan.first_page)) --demand.num_wanted;
+    plan.releases.push_back({{}, {}, pages.window_cursor});
+    if (layers[layer].reach.bounded && query_pos) {
+      plan.releases.back() = kv_cache::find_window_release(sequence, pages, layers[layer].reach,
+                                                           options.page_size, *query_pos, begin);
+      for (const std::int64_t page_idx : plan.releases.back().pages) {
         if (pages.owns(page_idx)) ++demand.num_returned;
       }
-    } else {
-      releases[layer].cursor = pages.window_cursor;
     }
-    demands.push_back(demand);
-    pages.pages.reserve(static_cast<std::size_t>(end_page));
-    pages.view.reserve(static_cast<std::size_t>(end_page) *
-                       static_cast<std::size_t>(cache.shape(layer).num_kv_heads));
+    plan.demands.push_back(demand);
   }
-  std::vector<std::vector<float>> rotation_rows;
-  for (const Rotation& rotation : cache.rotations) {
-    rotation_rows.push_back(kv_cache::rotation_rows(rotation, positions));
+  for (const Rotation& rotation : rotations) {
+    plan.rotation.push_back(kv_cache::rotation_rows(rotation, plan.rope_pos));
   }
-  // Grown by doubling: exact growth would copy all coordinates for every token of a decode.
-  const auto room = static_cast<std::size_t>(end);
-  if (state->coords.capacity() < room) state->coords.reserve(std::max(room, 2 * state->coords.capacity()));
-  if (state->rope_pos.capacity() < room)
-    state->rope_pos.reserve(std::max(room, 2 * state->rope_pos.capacity()));
-  if (auto reserved = cache.pool.reserve(demands); !reserved) {
-    return fail(reserved.error().kind, "KvCache::append: {} tokens to sequence {}: {}", coords.size(),
-                sequence, reserved.error().message);
-  }
+  return plan;
+}
 
-  // Change: nothing below allocates or fails.
-  for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
-    LayerPages& pages = state->layers[layer];
-    for (const std::int64_t page_idx : releases[layer].pages) cache.free_page(*state, layer, page_idx);
-    pages.max_freed_pos = std::max(pages.max_freed_pos, releases[layer].max_pos);
-    pages.window_cursor = releases[layer].cursor;
-    pages.pages.resize(static_cast<std::size_t>(end_page));
-    pages.view.resize(static_cast<std::size_t>(end_page) *
-                      static_cast<std::size_t>(cache.shape(layer).num_kv_heads));
-    for (std::int64_t page_idx = first_page; page_idx < end_page; ++page_idx) {
-      if (!pages.owns(page_idx)) cache.own_page(*state, layer, page_idx);
+// Room for everything that apply_append adds, so that it never allocates.
+void KvCache::Impl::grow_tables(Sequence& sequence, const AppendPlan& plan) const {
+  const auto grow = [](auto& table, std::int64_t size) {
+    // By doubling: exact growth would copy everything for every token of a decode.
+    const auto room = static_cast<std::size_t>(size);
+    if (table.capacity() < room) table.reserve(std::max(room, 2 * table.capacity()));
+  };
+  grow(sequence.coords, plan.end);
+  grow(sequence.rope_pos, plan.end);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    grow(sequence.layers[layer].pages, plan.end_page);
+    grow(sequence.layers[layer].view, plan.end_page * shape(layer).num_kv_heads);
+  }
+}
+
+void KvCache::Impl::apply_append(Sequence& sequence, std::span<const TokenCoord> coords, AppendPlan&& plan) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    LayerPages& pages = sequence.layers[layer];
+    const kv_cache::WindowRelease& release = plan.releases[layer];
+    for (const std::int64_t page_idx : release.pages) free_page(sequence, layer, page_idx);
+    pages.max_freed_pos = std::max(pages.max_freed_pos, release.max_pos);
+    pages.window_cursor = release.cursor;
+    pages.pages.resize(static_cast<std::size_t>(plan.end_page));
+    pages.view.resize(static_cast<std::size_t>(plan.end_page * shape(layer).num_kv_heads));
+    for (std::int64_t page_idx = plan.first_page; page_idx < plan.end_page; ++page_idx) {
+      if (!pages.owns(page_idx)) own_page(sequence, layer, page_idx);
     }
     pages.written = false;
   }
-  state->coords.insert(state->coords.end(), coords.begin(), coords.end());
-  state->rope_pos.insert(state->rope_pos.end(), positions.begin(), positions.end());
-  state->pending_begin = begin;
-  state->pending_rotation = std::move(rotation_rows);
+  sequence.pending_begin = sequence.length();
+  sequence.pending_rotation = std::move(plan.rotation);
+  sequence.coords.insert(sequence.coords.end(), coords.begin(), coords.end());
+  sequence.rope_pos.insert(sequence.rope_pos.end(), plan.rope_pos.begin(), plan.rope_pos.end());
+}
+
+Result<void> KvCache::append(SequenceId sequence, std::span<const TokenCoord> coords,
+                             std::span<const std::int64_t> rope_pos) {
+  SIGHTLINE_TRY(Sequence* const state, Impl::find(*impl_, "append", sequence));
+  SIGHTLINE_TRY(Impl::AppendPlan plan, impl_->plan_append(*state, coords, rope_pos));
+  if (coords.empty()) return {};
+  impl_->grow_tables(*state, plan);
+  if (auto reserved = impl_->pool.reserve(plan.demands); !reserved) {
+    return fail(reserved.error().kind, "KvCache::append: {} tokens to sequence {}: {}", coords.size(),
+                sequence, reserved.error().message);
+  }
+  impl_->apply_append(*state, coords, std::move(plan));
   return {};
 }
 
@@ -333,178 +224,6 @@ Result<void> KvCache::write(SequenceId sequence, int layer, StridedView<const fl
   return {};
 }
 
-Result<void> KvCache::truncate(SequenceId sequence, std::int64_t num_tokens) {
-  Impl& cache = *impl_;
-  SIGHTLINE_TRY(Sequence* const state, Impl::find(cache, "truncate", sequence));
-  if (num_tokens < 0 || num_tokens > state->length()) {
-    return fail(ErrorKind::kInvalidArgument,
-                "KvCache::truncate: num_tokens = {}, expected 0 to the length, {}", num_tokens,
-                state->length());
-  }
-  const std::int64_t old_length = state->length();
-  if (num_tokens == old_length) return {};
-  const int page_size = cache.options.page_size;
-  const std::span<const TokenCoord> kept =
-      std::span(state->coords).first(static_cast<std::size_t>(num_tokens));
-  auto query_pos = kv_cache::max_pos(kept);
-  if (query_pos) ++*query_pos;  // the next token, at the earliest
-  std::vector<std::optional<std::int64_t>> max_freed;
-  for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
-    const LayerPages& pages = state->layers[layer];
-    max_freed.push_back(kv_cache::find_max_freed_pos(pages, kept, page_size));
-    SIGHTLINE_CHECK(cache.check_freed("truncate", layer, max_freed.back(), query_pos));
-    const std::int64_t cut = num_tokens / page_size;
-    if (num_tokens % page_size != 0 && pages.pages[static_cast<std::size_t>(cut)] == nullptr &&
-        state->page_has_valid(cut, page_size, num_tokens)) {
-      return fail(ErrorKind::kInvalidArgument,
-                  "KvCache::truncate: num_tokens = {} cuts a page that layer {} has freed (window {})",
-                  num_tokens, layer, cache.layers[layer].reach.window);
-    }
-  }
-
-  const std::int64_t num_pages = (num_tokens + page_size - 1) / page_size;
-  for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
-    LayerPages& pages = state->layers[layer];
-    for (std::int64_t page_idx = num_pages; page_idx < pages.num_pages(); ++page_idx) {
-      if (pages.pages[static_cast<std::size_t>(page_idx)] != nullptr)
-        cache.free_page(*state, layer, page_idx);
-    }
-    if (num_tokens % page_size != 0) {
-      cache.clear_given_up(*state, layer, num_tokens, std::min(old_length, num_pages * page_size));
-    }
-    pages.pages.resize(static_cast<std::size_t>(num_pages));
-    pages.view.resize(static_cast<std::size_t>(num_pages) *
-                      static_cast<std::size_t>(cache.shape(layer).num_kv_heads));
-    pages.window_cursor = std::min(pages.window_cursor, num_tokens / page_size);
-    pages.max_freed_pos = max_freed[layer];
-    if (num_tokens <= state->pending_begin) pages.written = true;
-  }
-  state->coords.resize(static_cast<std::size_t>(num_tokens));
-  state->rope_pos.resize(static_cast<std::size_t>(num_tokens));
-  return {};
-}
-
-Result<void> KvCache::evict(SequenceId sequence, std::int64_t begin, std::int64_t end) {
-  Impl& cache = *impl_;
-  SIGHTLINE_TRY(Sequence* const state, Impl::find(cache, "evict", sequence));
-  SIGHTLINE_CHECK(Impl::check_written("evict", *state));
-  SIGHTLINE_CHECK(Impl::check_range("evict", *state, begin, end));
-  if (begin == end) return {};
-  const int page_size = cache.options.page_size;
-  for (std::int64_t i = begin; i < end; ++i) state->coords[static_cast<std::size_t>(i)].valid = false;
-  for (std::int64_t page_idx = begin / page_size; page_idx * page_size < end; ++page_idx) {
-    const std::int64_t first = page_idx * page_size;
-    // An open page stays, for the tokens to come.
-    const bool is_empty =
-        first + page_size <= state->length() && !state->page_has_valid(page_idx, page_size, state->length());
-    for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
-      if (state->layers[layer].pages[static_cast<std::size_t>(page_idx)] == nullptr) continue;
-      if (is_empty) {
-        cache.free_page(*state, layer, page_idx);
-      } else {
-        cache.clear_given_up(*state, layer, std::max(begin, first), std::min(end, first + page_size));
-      }
-    }
-  }
-  for (LayerPages& pages : state->layers) {
-    pages.max_freed_pos = kv_cache::find_max_freed_pos(pages, state->coords, page_size);
-  }
-  return {};
-}
-
-// Pages with valid tokens of [begin, end) that are shared, so must be copied before they are changed.
-std::vector<std::int64_t> KvCache::Impl::find_copies(const Sequence& sequence, std::size_t layer,
-                                                     std::int64_t begin, std::int64_t end) const {
-  std::vector<std::int64_t> copies;
-  const LayerPages& pages = sequence.layers[layer];
-  for (std::int64_t page_idx = begin / page_size(); page_idx * page_size() < end; ++page_idx) {
-    const bool is_stored = pages.pages[static_cast<std::size_t>(page_idx)] != nullptr;
-    if (is_stored && !pages.owns(page_idx)) copies.push_back(page_idx);
-  }
-  return copies;
-}
-
-void KvCache::Impl::rotate_again(Sequence& sequence, std::size_t layer, std::int64_t begin, std::int64_t end,
-                                 const kv_cache::ReRotation& rotation) {
-  LayerPages& pages = sequence.layers[layer];
-  std::vector<float> key(static_cast<std::size_t>(shape(layer).layout.qk_head_dim));
-  for (std::int64_t i = begin; i < end; ++i) {
-    Page* page = pages.pages[static_cast<std::size_t>(i / page_size())].get();
-    if (page == nullptr || !sequence.coords[static_cast<std::size_t>(i)].valid) continue;
-    const int slot = static_cast<int>(i % page_size());
-    for (int head = 0; head < shape(layer).num_kv_heads; ++head) {
-      kv_cache::read_key(*page, shape(layer), head, slot, key);
-      rotation.apply(key);
-      kv_cache::write_key(*page, shape(layer), head, slot, key);
-    }
-  }
-}
-
-Result<void> KvCache::shift(SequenceId sequence, std::int64_t begin, std::int64_t end, std::int64_t delta) {
-  Impl& cache = *impl_;
-  SIGHTLINE_TRY(Sequence* const state, Impl::find(cache, "shift", sequence));
-  SIGHTLINE_CHECK(Impl::check_written("shift", *state));
-  SIGHTLINE_CHECK(Impl::check_range("shift", *state, begin, end));
-  if (begin == end || delta == 0) return {};
-  if (!in_range(delta)) {
-    return fail(ErrorKind::kInvalidArgument, "KvCache::shift: delta = {} is beyond 2^53", delta);
-  }
-  std::vector<TokenCoord> moved = state->coords;
-  std::vector<std::int64_t> moved_rope = state->rope_pos;
-  for (std::int64_t i = begin; i < end; ++i) {
-    TokenCoord& coord = moved[static_cast<std::size_t>(i)];
-    std::int64_t& rope_pos = moved_rope[static_cast<std::size_t>(i)];
-    if (!coord.valid) continue;  // padding and evicted tokens have no position to move
-    coord.pos += delta;
-    coord.segment_start += delta;
-    rope_pos += delta;
-    if (!in_range(coord.pos) || !in_range(coord.segment_start) || !in_range(rope_pos)) {
-      return fail(ErrorKind::kInvalidArgument, "KvCache::shift: delta = {} moves ordinal {} beyond 2^53",
-                  delta, i);
-    }
-  }
-  auto query_pos = kv_cache::max_pos(moved);
-  if (query_pos) ++*query_pos;
-  std::vector<std::optional<std::int64_t>> max_freed;
-  std::vector<std::vector<std::int64_t>> copies(cache.layers.size());
-  std::vector<PageDemand> demands;
-  for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
-    max_freed.push_back(kv_cache::find_max_freed_pos(state->layers[layer], moved, cache.options.page_size));
-    SIGHTLINE_CHECK(cache.check_freed("shift", layer, max_freed.back(), query_pos));
-    if (cache.layers[layer].rotation_idx < 0) continue;
-    copies[layer] = cache.find_copies(*state, layer, begin, end);
-    demands.push_back({cache.layers[layer].shape_idx, std::ssize(copies[layer]), 0});
-  }
-  std::vector<kv_cache::ReRotation> rotations;
-  for (const Rotation& rotation : cache.rotations) rotations.emplace_back(rotation, delta);
-  if (auto reserved = cache.pool.reserve(demands); !reserved) {
-    return fail(reserved.error().kind, "KvCache::shift: {}", reserved.error().message);
-  }
-
-  for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
-    LayerPages& pages = state->layers[layer];
-    for (const std::int64_t page_idx : copies[layer]) cache.own_page(*state, layer, page_idx);
-    pages.max_freed_pos = max_freed[layer];
-    const int rotation_idx = cache.layers[layer].rotation_idx;
-    if (rotation_idx < 0) continue;
-    cache.rotate_again(*state, layer, begin, end, rotations[static_cast<std::size_t>(rotation_idx)]);
-    for (std::int64_t page_idx = begin / cache.page_size(); page_idx * cache.page_size() < end; ++page_idx) {
-      pages.refresh(cache.shape(layer), page_idx);
-    }
-  }
-  state->coords = std::move(moved);
-  state->rope_pos = std::move(moved_rope);
-  return {};
-}
-
-Result<SequenceId> KvCache::fork(SequenceId sequence) {
-  SIGHTLINE_TRY(Sequence* const state, Impl::find(*impl_, "fork", sequence));
-  SIGHTLINE_CHECK(Impl::check_written("fork", *state));
-  Sequence copy = *state;
-  impl_->sequences.emplace(impl_->next_id, std::move(copy));
-  return impl_->next_id++;
-}
-
 Result<std::int64_t> KvCache::length(SequenceId sequence) const {
   SIGHTLINE_TRY(const Sequence* const state, Impl::find(std::as_const(*impl_), "length", sequence));
   return state->length();
@@ -539,35 +258,5 @@ Result<KvView> KvCache::view(SequenceId sequence, int layer) const {
 }
 
 int KvCache::num_layers() const { return static_cast<int>(impl_->layers.size()); }
-
-KvCacheStats KvCache::stats() const {
-  KvCacheStats stats;
-  stats.num_pages_allocated = impl_->pool.num_in_use();
-  stats.num_pages_free = impl_->pool.num_free();
-  stats.bytes_allocated = impl_->pool.bytes();
-  std::unordered_map<const Page*, std::bitset<kv_cache::kMaxPageSize>> counted;
-  for (const auto& [id, sequence] : impl_->sequences) {
-    stats.bytes_metadata += static_cast<std::int64_t>(sequence.coords.capacity() * sizeof(TokenCoord) +
-                                                      sequence.rope_pos.capacity() * sizeof(std::int64_t));
-    for (std::size_t layer = 0; layer < impl_->layers.size(); ++layer) {
-      const LayerPages& pages = sequence.layers[layer];
-      const PageShape& shape = impl_->shape(layer);
-      stats.bytes_metadata += static_cast<std::int64_t>(pages.pages.capacity() * sizeof(pages.pages[0]) +
-                                                        pages.view.capacity() * sizeof(KvPage));
-      const auto token_bytes = static_cast<std::int64_t>(
-          static_cast<std::size_t>(shape.num_kv_heads) *
-          (static_cast<std::size_t>(shape.layout.qk_head_dim) * storage_bytes(shape.key_type) +
-           static_cast<std::size_t>(shape.layout.v_head_dim) * storage_bytes(shape.value_type)));
-      for (std::int64_t i = 0; i < sequence.length(); ++i) {
-        const Page* page = pages.pages[static_cast<std::size_t>(i / impl_->page_size())].get();
-        if (page == nullptr || !sequence.coords[static_cast<std::size_t>(i)].valid) continue;
-        auto&& slot = counted[page][static_cast<std::size_t>(i % impl_->page_size())];
-        if (!slot) stats.bytes_used += token_bytes;
-        slot = true;
-      }
-    }
-  }
-  return stats;
-}
 
 }  // namespace sightline
