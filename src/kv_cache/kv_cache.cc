@@ -89,10 +89,14 @@ Result<KvCache::Impl::AppendPlan> KvCache::Impl::plan_append(const Sequence& seq
   plan.rope_pos.assign(rope_pos.begin(), rope_pos.end());
   for (std::size_t i = 0; i < coords.size(); ++i) {
     if (rope_pos.empty()) plan.rope_pos.push_back(coords[i].valid ? coords[i].pos : 0);
-    const bool is_near = !coords[i].valid || (in_range(coords[i].pos) && in_range(coords[i].segment_start));
-    if (!is_near || !in_range(plan.rope_pos[i])) {
-      return fail(ErrorKind::kInvalidArgument, "KvCache::append: position {} of token {} is beyond 2^53",
-                  is_near ? plan.rope_pos[i] : coords[i].pos, i);
+    if (coords[i].valid && !is_pos(coords[i].pos)) {
+      return fail(ErrorKind::kInvalidArgument, "KvCache::append: token {} has pos {}, expected 0 to {}", i,
+                  coords[i].pos, kMaxPos);
+    }
+    if ((coords[i].valid && !in_range(coords[i].segment_start)) || !in_range(plan.rope_pos[i])) {
+      return fail(ErrorKind::kInvalidArgument,
+                  "KvCache::append: token {} has segment_start {} and rope_pos {}, expected within 2^53", i,
+                  coords[i].segment_start, plan.rope_pos[i]);
     }
   }
   const std::int64_t begin = sequence.length();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -27,9 +28,11 @@ using kv_cache::Rotation;
 using kv_cache::Sequence;
 
 struct KvCache::Impl {
-  // Positions stay exact as doubles, and their differences never overflow.
-  static constexpr std::int64_t kMaxPos = std::int64_t{1} << 53;
-  static bool in_range(std::int64_t pos) { return -kMaxPos <= pos && pos <= kMaxPos; }
+  // `pos` is what attention takes; the others stay exact as doubles, and no difference of them overflows.
+  static constexpr std::int64_t kMaxPos = std::numeric_limits<std::int32_t>::max();
+  static constexpr std::int64_t kMaxOther = std::int64_t{1} << 53;
+  static bool is_pos(std::int64_t pos) { return 0 <= pos && pos <= kMaxPos; }
+  static bool in_range(std::int64_t x) { return -kMaxOther <= x && x <= kMaxOther; }
 
   std::vector<Layer> layers;
   std::vector<Rotation> rotations;

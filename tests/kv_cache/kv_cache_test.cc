@@ -345,7 +345,7 @@ TEST(KvCacheTest, ShiftMovesPositionsAndTurnsStoredKeysByTheDifference) {
     ASSERT_TRUE(model.play_shift(a, 0, 30, 0));
     ASSERT_TRUE(model.play_shift(a, 7, 7, 5));
     model.check();
-    for (int i = 0; i < 100; ++i) ASSERT_TRUE(model.play_shift(a, 0, 30, i % 3 - 1));
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(model.play_shift(a, 0, 30, i % 3 == 2 ? -2 : 1));
     model.check();
   }
 }
@@ -379,6 +379,8 @@ TEST(KvCacheTest, ShiftThatLacksPagesOrRangeChangesNothing) {
   EXPECT_FALSE(model.play_shift(a, 0, 32, std::numeric_limits<std::int64_t>::max()));
   EXPECT_FALSE(model.play_shift(a, 0, 32, std::numeric_limits<std::int64_t>::min()));
   EXPECT_FALSE(model.play_shift(a, 0, 32, std::int64_t{1} << 53));
+  EXPECT_FALSE(model.play_shift(a, 3, 32, -4));
+  EXPECT_EQ(model.error(), "KvCache::shift: delta = -4 moves ordinal 3 to pos -1, expected 0 to 2147483647");
   model.check();
 }
 
@@ -390,7 +392,7 @@ TEST(KvCacheTest, ShiftThatBringsFreedTokensBackIntoSightIsRefused) {
   ASSERT_EQ(model.cache().view(a, 0)->page(2, 0).keys, nullptr);
   EXPECT_FALSE(model.play_shift(a, 48, 61, -10));  // 51 would be next and see 47
   EXPECT_NE(model.error().find("has freed position 47"), std::string::npos) << model.error();
-  EXPECT_TRUE(model.play_shift(a, 0, 61, -10));  // all together: distances stay
+  EXPECT_TRUE(model.play_shift(a, 0, 61, 10));  // all together: distances stay
   model.check();
 }
 
@@ -455,7 +457,9 @@ TEST(KvCacheTest, RefusesWrongArgumentsByName) {
   EXPECT_FALSE(cache.view(a, -1));
   EXPECT_FALSE(cache.append(a, coords_range(0, 2), std::vector<std::int64_t>{5}));
   const std::int64_t far = (std::int64_t{1} << 53) + 1;
-  EXPECT_FALSE(cache.append(a, coords_range(far, far + 1), {}));
+  EXPECT_FALSE(cache.append(a, coords_range(-1, 1), {}));
+  EXPECT_FALSE(cache.append(a, coords_range(std::int64_t{1} << 31, (std::int64_t{1} << 31) + 1), {}));
+  EXPECT_FALSE(cache.append(a, std::vector<TokenCoord>{{.segment_start = far}}, {}));
   EXPECT_FALSE(cache.append(a, coords_range(0, 1), std::vector<std::int64_t>{-far}));
   ASSERT_TRUE(cache.remove_sequence(a));
   EXPECT_FALSE(cache.length(a));

@@ -61,7 +61,7 @@ class KvCache {
   /// before anything is written and records coordinates and rotary positions (empty: equal to pos). Then
   /// `write` fills each layer. First, windowed layers give up the pages that no query from the least new
   /// position on can see. Cost: O(tokens appended); cos and sin once for all layers that rotate alike.
-  /// Errors: kInvalidArgument (unknown sequence, sizes, positions beyond 2^53, the last append not written
+  /// Errors: kInvalidArgument (unknown sequence, sizes, pos outside [0, 2^31), the last append not written
   /// to some layer, a position that sees tokens a window has freed), kOutOfMemory (pages needed and left
   /// are named).
   [[nodiscard]] Result<void> append(SequenceId sequence, std::span<const TokenCoord> coords,
@@ -82,7 +82,7 @@ class KvCache {
   [[nodiscard]] Result<void> evict(SequenceId sequence, std::int64_t begin, std::int64_t end);
   /// Moves ordinals [begin, end): pos, segment_start and rope_pos += delta; stored keys are re-rotated by
   /// exactly delta on the rotated dims only (no work under kBeforeRotation). Shared pages are copied first.
-  /// Errors: kInvalidArgument (range, positions beyond 2^53, the last append not written to some layer, a
+  /// Errors: kInvalidArgument (range, pos outside [0, 2^31), the last append not written to some layer, a
   /// move that brings tokens which a window has freed back into sight), kOutOfMemory.
   [[nodiscard]] Result<void> shift(SequenceId sequence, std::int64_t begin, std::int64_t end,
                                    std::int64_t delta);
