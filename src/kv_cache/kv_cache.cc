@@ -262,5 +262,6 @@ Result<KvView> KvCache::view(SequenceId sequence, int layer) const {
 }
 
 int KvCache::num_layers() const { return static_cast<int>(impl_->layers.size()); }
+const KvCacheOptions& KvCache::options() const { return impl_->options; }
 
 }  // namespace sightline

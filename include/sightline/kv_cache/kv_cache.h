@@ -98,6 +98,8 @@ class KvCache {
   /// zeros; their coordinates are there, so that a batch can be planned.
   [[nodiscard]] Result<KvView> view(SequenceId sequence, int layer) const;
   [[nodiscard]] int num_layers() const;
+  /// As given to `create`: attention needs the same rope_length.
+  [[nodiscard]] const KvCacheOptions& options() const;
   [[nodiscard]] KvCacheStats stats() const;
 
  private:
