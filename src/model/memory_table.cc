@@ -1,0 +1,50 @@
+// The bytes of a run by part (design: a cache four times smaller is not a machine four times smaller).
+#include <algorithm>
+
+#include "model/activations.h"
+#include "sightline/base/json.h"
+#include "sightline/model/model_info.h"
+#include "sightline/spec/coords.h"
+
+namespace sightline {
+
+namespace {
+
+// Of the default cache page; only the number of page pointers depends on it.
+constexpr std::int64_t kPageTokens = 64;
+// Query rows of one unit of attention work and keys of one block: what one thread's scratch holds.
+constexpr std::int64_t kScratchRows = 64, kScratchKeys = 512, kScratchThreads = 8;
+
+}  // namespace
+
+MemoryTable memory_table(const ModelInfo& info, std::int64_t context, std::int64_t chunk) {
+  MemoryTable table;
+  const ModelSpec& spec = info.spec;
+  table.context = context > 0 ? context : spec.context_length;
+  table.chunk = std::min(chunk, table.context);
+  table.weights = info.packed_weight_bytes;
+  table.cache_f32 = kv_cache_bytes(spec, table.context, 4, 4);
+  table.cache_bf16 = kv_cache_bytes(spec, table.context, 2, 2);
+  table.activations = activation_floats(spec, table.chunk, 1) * 4 + std::int64_t{spec.vocab_size} * 4;
+  std::int64_t widest_head = 0;
+  std::int64_t page_pointers = 0;
+  const std::int64_t num_pages = (table.context + kPageTokens - 1) / kPageTokens;
+  for (const LayerSpec& layer : spec.layers) {
+    const HeadSpec& heads = layer.attention.heads;
+    widest_head = std::max<std::int64_t>(widest_head, heads.qk_head_dim + heads.v_head_dim);
+    page_pointers += num_pages * heads.num_kv_heads * static_cast<std::int64_t>(3 * sizeof(void*));
+  }
+  table.workspace = kScratchThreads * kScratchRows * (widest_head + kScratchKeys) * 4;
+  const auto per_token = static_cast<std::int64_t>(sizeof(TokenCoord) + sizeof(std::int64_t));
+  table.metadata = info.tokenizer_bytes + table.context * per_token + page_pointers;
+  return table;
+}
+
+Json to_json(const MemoryTable& table) {
+  return JsonObject{{"context", table.context},       {"chunk", table.chunk},
+                    {"weights", table.weights},       {"cache_f32", table.cache_f32},
+                    {"cache_bf16", table.cache_bf16}, {"activations", table.activations},
+                    {"workspace", table.workspace},   {"metadata", table.metadata}};
+}
+
+}  // namespace sightline
