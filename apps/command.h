@@ -54,6 +54,7 @@ struct Command {
 /// Every command, in the order of --help.
 [[nodiscard]] std::span<const Command> commands();
 
+Result<int> run_info(Invocation& call);
 Result<int> run_completion(Invocation& call);
 Result<int> run_explain(Invocation& call);
 

@@ -14,4 +14,6 @@ namespace {
 
 }  // namespace
 
+Result<int> run_info(Invocation&) { return left_out("info"); }
+
 }  // namespace sightline::apps

@@ -1,0 +1,29 @@
+// The options that state what a model file leaves out, shared by every command that opens one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/cli.h"
+#include "sightline/base/error.h"
+#include "sightline/model/model_info.h"
+
+namespace sightline::apps {
+
+struct LoadStatements {
+  std::string rope_pairing, rope_scaling, pre_tokenizer;
+  std::optional<double> rope_theta, rope_factor;
+  std::optional<std::int64_t> rope_original_context, window;
+  std::vector<std::string> ignored_keys;
+};
+
+/// --rope-pairing, --rope-scaling, --rope-factor, --rope-original-context, --rope-theta, --window, --pre and
+/// --ignore-key.
+void add_load_statements(Cli& cli, LoadStatements& statements);
+
+/// Errors: kInvalidArgument for a scaling that lacks a number it needs, and a number without a scaling.
+[[nodiscard]] Result<LoadOptions> to_load_options(const LoadStatements& statements);
+
+}  // namespace sightline::apps
