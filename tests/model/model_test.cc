@@ -471,6 +471,35 @@ TEST_F(ModelForwardErrorTest, PagesThatRunOutForTheSecondSequenceLeaveTheFirstAs
       same_bits(run_on(*loaded_.model, cache_, sequences_[1], tokens), run_tokens(*loaded_.model, tokens)));
 }
 
+TEST_F(ModelForwardErrorTest, RollBackWorksBehindAWindowThatFreedPages) {
+  for (LayerSpec& layer : model_.spec.layers) layer.attention.mask = *parse_mask("causal & window(8)");
+  loaded_ = make_loaded(model_);
+  KvCacheOptions options;
+  options.page_size = 16;
+  options.max_pages = 9;
+  options.poison = true;
+  cache_ = *KvCache::create(loaded_.model->attention_specs(), options);
+  sequences_ = {cache_.add_sequence(), cache_.add_sequence()};
+  const Tokens tokens = random_tokens(50, 40, 78);
+  Tokens head = tokens;
+  head.ids.resize(30);
+  head.coords.resize(30);
+  run_on(*loaded_.model, cache_, sequences_[0], head);
+  // The first sequence frees its first page and takes another; the second then asks for too many.
+  offsets_ = {0, 3, 67};
+  ids_.assign(67, 1);
+  coords_ = coords_range(30, 33);
+  const std::vector<TokenCoord> far = coords_range(0, 64);
+  coords_.insert(coords_.end(), far.begin(), far.end());
+  rows_ = {2, 66};
+  expect_refused([](ForwardBatch&) {}, "page", ErrorKind::kOutOfMemory);
+  Tokens tail = tokens;
+  tail.ids.erase(tail.ids.begin(), tail.ids.begin() + 30);
+  tail.coords.erase(tail.coords.begin(), tail.coords.begin() + 30);
+  const std::vector<float> whole = run_tokens(*loaded_.model, tokens);
+  EXPECT_TRUE(same_bits(run_on(*loaded_.model, cache_, sequences_[0], tail), logit_rows(whole, 50, 30, 40)));
+}
+
 TEST_F(ModelForwardErrorTest, CacheOfOtherHeadsIsRefused) {
   std::vector<AttentionSpec> specs = loaded_.model->attention_specs();
   for (AttentionSpec& spec : specs) spec.heads.num_kv_heads = 4;
