@@ -54,7 +54,7 @@ class ForwardCall {
   std::int64_t num_tokens_;
   std::span<const TokenCoord> kv_coords_;
   std::span<const std::int64_t> kv_rope_pos_;
-  AttentionExtras extras_;  // the rope length of the cache
+  AttentionExtras extras_;                 // the rope length of the cache
   std::vector<std::int64_t> old_lengths_;  // of the sequences appended so far
   std::vector<KvView> views_;
   std::vector<PlanEntry> plans_;
