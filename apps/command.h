@@ -55,6 +55,7 @@ struct Command {
 [[nodiscard]] std::span<const Command> commands();
 
 Result<int> run_info(Invocation& call);
+Result<int> run_bench(Invocation& call);
 Result<int> run_completion(Invocation& call);
 Result<int> run_explain(Invocation& call);
 

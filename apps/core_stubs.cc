@@ -15,5 +15,6 @@ namespace {
 }  // namespace
 
 Result<int> run_info(Invocation&) { return left_out("info"); }
+Result<int> run_bench(Invocation&) { return left_out("bench"); }
 
 }  // namespace sightline::apps

@@ -1,8 +1,9 @@
 // Keys in order of ordinals: which key is added when. Rows, slots and padding end here.
 #include <algorithm>
 #include <cstddef>
-#include <numeric>
+#include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "attention/plan.h"
@@ -19,31 +20,46 @@ struct OrderedKey {
   TokenCoord coord;
 };
 
-// Queries of one sequence by stream: one stream, or one a segment. Streams are appended to the plan.
-void add_queries(const QueryBatch& queries, std::int64_t sequence, bool by_segment,
-                 AttentionPlan::Impl& plan) {
-  const std::size_t first_stream = plan.streams.size();
+/// Streams of one sequence: a single one, or one a segment that has queries.
+class SequenceStreams {
+ public:
+  SequenceStreams(bool by_segment, std::size_t first_stream) : by_segment_(by_segment), next_(first_stream) {}
+
+  /// The stream of a segment, numbered on from first_stream when it is new.
+  std::size_t find_or_add(std::int32_t segment) {
+    const auto [found, added] = streams_.try_emplace(by_segment_ ? segment : 0, next_);
+    if (added) ++next_;
+    return found->second;
+  }
+  /// The stream whose queries read a key of this segment; none when nobody does.
+  [[nodiscard]] std::optional<std::size_t> find(std::int32_t segment) const {
+    const auto found = streams_.find(by_segment_ ? segment : 0);
+    if (found == streams_.end()) return std::nullopt;
+    return found->second;
+  }
+
+ private:
+  bool by_segment_;
+  std::size_t next_;
+  std::unordered_map<std::int32_t, std::size_t> streams_;
+};
+
+// Queries of one sequence into its streams, which are appended to the plan.
+SequenceStreams add_queries(const QueryBatch& queries, std::int64_t sequence, bool by_segment,
+                            AttentionPlan::Impl& plan) {
+  SequenceStreams streams(by_segment, plan.streams.size());
   for (std::int64_t row = queries.q_offsets[at(sequence)]; row < queries.q_offsets[at(sequence) + 1]; ++row) {
     const TokenCoord& coord = queries.coords[at(row)];
     if (!coord.valid) {
       plan.unseeing.push_back(row);
       continue;
     }
-    KeyStream* stream = nullptr;
-    // Documents follow each other, so the last stream is nearly always the one.
-    for (std::size_t i = plan.streams.size(); i-- > first_stream;) {
-      if (!by_segment || plan.streams[i].q_coords.front().segment == coord.segment) {
-        stream = &plan.streams[i];
-        break;
-      }
-    }
-    if (stream == nullptr) {
-      stream = &plan.streams.emplace_back();
-      stream->sequence = sequence;
-    }
-    stream->q_rows.push_back(row);
-    stream->q_coords.push_back(coord);
+    const std::size_t idx = streams.find_or_add(coord.segment);
+    if (idx == plan.streams.size()) plan.streams.emplace_back().sequence = sequence;
+    plan.streams[idx].q_rows.push_back(row);
+    plan.streams[idx].q_coords.push_back(coord);
   }
+  return streams;
 }
 
 // Lays ascending ordinals out in tiles of 128.
@@ -113,19 +129,20 @@ Result<void> order_contiguous(const AttentionSpec& spec, const QueryBatch& queri
   SIGHTLINE_CHECK(check_positions(kFunction, "kv.coords", kv.coords));
   const bool by_segment = implies_segment(spec.mask);
   const std::int64_t num_first = num_first_keys(spec);
-  std::vector<OrderedKey> keys;
+  std::vector<std::vector<OrderedKey>> keys_of;  // by stream of the sequence
   for (std::int64_t s = 0; s < plan.num_sequences; ++s) {
     const std::size_t first_stream = plan.streams.size();
-    add_queries(queries, s, by_segment, plan);
+    const SequenceStreams streams = add_queries(queries, s, by_segment, plan);
+    keys_of.assign(plan.streams.size() - first_stream, {});
+    for (std::int64_t row = kv.kv_offsets[at(s)]; row < kv.kv_offsets[at(s) + 1]; ++row) {
+      const TokenCoord& coord = kv.coords[at(row)];
+      if (!coord.valid) continue;
+      const auto stream = streams.find(coord.segment);
+      if (!stream) continue;
+      keys_of[*stream - first_stream].push_back({kv.ordinals.empty() ? 0 : kv.ordinals[at(row)], row, coord});
+    }
     for (std::size_t i = first_stream; i < plan.streams.size(); ++i) {
-      KeyStream& stream = plan.streams[i];
-      keys.clear();
-      for (std::int64_t row = kv.kv_offsets[at(s)]; row < kv.kv_offsets[at(s) + 1]; ++row) {
-        const TokenCoord& coord = kv.coords[at(row)];
-        if (!coord.valid) continue;
-        if (by_segment && coord.segment != stream.q_coords.front().segment) continue;
-        keys.push_back({kv.ordinals.empty() ? 0 : kv.ordinals[at(row)], row, coord});
-      }
+      std::vector<OrderedKey>& keys = keys_of[i - first_stream];
       if (kv.ordinals.empty()) {
         if (!std::is_sorted(keys.begin(), keys.end(), by_pos)) {
           std::stable_sort(keys.begin(), keys.end(), by_pos);
@@ -134,7 +151,7 @@ Result<void> order_contiguous(const AttentionSpec& spec, const QueryBatch& queri
       } else if (!std::is_sorted(keys.begin(), keys.end(), by_ordinal)) {
         std::stable_sort(keys.begin(), keys.end(), by_ordinal);
       }
-      SIGHTLINE_CHECK(fill_tiles(kFunction, keys, num_first, stream));
+      SIGHTLINE_CHECK(fill_tiles(kFunction, keys, num_first, plan.streams[i]));
       add_packed_stream(static_cast<std::int32_t>(i), plan);
     }
   }
@@ -147,28 +164,30 @@ Result<void> order_paged(const AttentionSpec& spec, const QueryBatch& queries, c
   SIGHTLINE_CHECK(check_positions(kFunction, "queries.coords", queries.coords));
   const bool by_segment = implies_segment(spec.mask);
   const std::int64_t num_first = num_first_keys(spec);
-  std::vector<OrderedKey> keys;
+  std::vector<std::vector<OrderedKey>> keys_of;  // by stream of the sequence
+  std::vector<std::int64_t> next_ordinal;
   for (std::int64_t s = 0; s < plan.num_sequences; ++s) {
     const KvView& view = kv.views[at(s)];
-    SIGHTLINE_CHECK(check_positions(kFunction, "views.coords", view.coords));
+    const auto coords = view.coords.first(at(view.num_slots));
+    SIGHTLINE_CHECK(check_positions(kFunction, "views.coords", coords));
     const std::size_t first_stream = plan.streams.size();
-    add_queries(queries, s, by_segment, plan);
+    const SequenceStreams streams = add_queries(queries, s, by_segment, plan);
+    keys_of.assign(plan.streams.size() - first_stream, {});
+    next_ordinal.assign(keys_of.size(), 0);
+    for (std::size_t i = first_stream; i < plan.streams.size(); ++i) plan.streams[i].in_place = true;
+    for (std::int64_t slot = 0; slot < view.num_slots; ++slot) {
+      const auto stream = streams.find(coords[at(slot)].segment);
+      if (!stream) continue;
+      // A document counts its own slots, evicted ones too; it stays in place when they are the first ones.
+      const std::int64_t ordinal = next_ordinal[*stream - first_stream]++;
+      if (ordinal != slot) plan.streams[*stream].in_place = false;
+      const bool stored = view.page(slot / view.layout.page_size, 0).keys != nullptr;
+      if (!coords[at(slot)].valid || !stored) continue;
+      keys_of[*stream - first_stream].push_back({ordinal, slot, coords[at(slot)]});
+    }
     for (std::size_t i = first_stream; i < plan.streams.size(); ++i) {
-      KeyStream& stream = plan.streams[i];
-      keys.clear();
-      stream.in_place = true;
-      std::int64_t ordinal = 0;
-      for (std::int64_t slot = 0; slot < view.num_slots; ++slot) {
-        const TokenCoord& coord = view.coords[at(slot)];
-        if (by_segment && coord.segment != stream.q_coords.front().segment) continue;
-        // A document counts its own slots; it can stay in place when they are the first ones.
-        if (ordinal != slot) stream.in_place = false;
-        const std::int64_t own = ordinal++;
-        const bool stored = view.page(slot / view.layout.page_size, 0).keys != nullptr;
-        if (coord.valid && stored) keys.push_back({own, slot, coord});
-      }
-      SIGHTLINE_CHECK(fill_tiles(kFunction, keys, num_first, stream));
-      if (!stream.in_place) add_packed_stream(static_cast<std::int32_t>(i), plan);
+      SIGHTLINE_CHECK(fill_tiles(kFunction, keys_of[i - first_stream], num_first, plan.streams[i]));
+      if (!plan.streams[i].in_place) add_packed_stream(static_cast<std::int32_t>(i), plan);
     }
   }
   return {};

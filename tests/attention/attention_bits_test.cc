@@ -36,6 +36,18 @@ TEST_P(AttentionBitsTest, ChunksEqualWholeAcrossSplits) {
   }
 }
 
+TEST_P(AttentionBitsTest, FewRowsThatRunSplitBySplitEqualManyRowsThatRunThemInTurn) {
+  Batch batch;
+  batch.spec = rotary_spec("causal");
+  add_sequence(batch, 40, 9000, 9);
+  const Output whole = run_contiguous(batch, options());
+  for (const std::int64_t row : {0, 17, 39}) {
+    const Batch part = slice(batch, 0, row, row + 1, 0, 9000);
+    ASSERT_TRUE(same_bits(whole.row(batch, row), run_contiguous(part, options(3)).row(part, 0))) << row;
+    ASSERT_TRUE(same_bits(whole.row(batch, row), run_paged(part, {}, options(3)).row(part, 0))) << row;
+  }
+}
+
 TEST_P(AttentionBitsTest, PageSizesAndOrderEqualContiguous) {
   Batch batch;
   batch.spec = rotary_spec("causal");

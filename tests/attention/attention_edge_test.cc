@@ -171,6 +171,19 @@ TEST_P(AttentionEdgeTest, OutputOfASingleKeyIsItsValueAndNeverMinusZero) {
   }
 }
 
+TEST_P(AttentionEdgeTest, ProductsThatUnderflowLeaveNoMinusZero) {
+  Batch batch;  // scores of ln 2: p = 1/2, and half the smallest negative number rounds to minus 0
+  batch.spec = make_spec(1, 1, 1, 16, "all");
+  batch.spec.score.softmax_scale = 0.6931472;
+  add_sequence(batch, 5, 9, 13);
+  batch.q.assign(batch.q.size(), 1.0F);
+  batch.k.assign(batch.k.size(), 1.0F);
+  batch.v.assign(batch.v.size(), -std::numeric_limits<float>::denorm_min());
+  for (const Output& got : both(batch)) {
+    for (const float x : got.out) ASSERT_FALSE(x == 0.0F && std::signbit(x));
+  }
+}
+
 TEST_P(AttentionEdgeTest, MoreThreadsThanCoresGiveTheSameBits) {
   Batch batch;
   batch.spec = make_spec(4, 2, 16, 16, "causal");

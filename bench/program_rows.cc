@@ -1,0 +1,74 @@
+// How long the program takes to start: each repeat is a new process.
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "bench/row.h"
+
+extern char** environ;
+
+namespace sightline::bench {
+
+namespace {
+
+// Runs the program with its output thrown away; its exit status.
+Result<int> run_program(const std::string& path, std::vector<std::string> args) {
+  args.insert(args.begin(), path);
+  std::vector<char*> argv;
+  for (std::string& arg : args) argv.push_back(arg.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int fd : {1, 2}) posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, path.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return fail(ErrorKind::kOutOfMemory, "bench: cannot start {}: {}", path, std::strerror(error));
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return fail(ErrorKind::kInternal, "bench: waitpid: {}", std::strerror(errno));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+constexpr double kStartMark = 0.3;  // seconds
+
+Result<void> run_case(const Bench& bench, const std::string& name, const std::vector<std::string>& args) {
+  Row row;
+  row.name = name;
+  row.what = fmt::format("a new process: sightline {}", fmt::join(args, " "));
+  row.limit = Limit::kSeconds;
+  row.limit_before = row.limit_after = kStartMark;
+  SIGHTLINE_TRY(const int status, run_program(bench.program_path, args));
+  if (status != 0) {
+    row.measured = false;
+    row.note = fmt::format("not measured: exit status {}", status);
+    bench.report(row);
+    return {};
+  }
+  row.note = "exit status 0";
+  measure(bench, row, [&] { static_cast<void>(run_program(bench.program_path, args)); });
+  return {};
+}
+
+}  // namespace
+
+Result<void> run_program_rows(const Bench& bench) {
+  SIGHTLINE_CHECK(run_case(bench, "start-version", {"--version"}));
+  if (!bench.model_path.empty()) return run_case(bench, "start-info", {"info", bench.model_path});
+  Row row;
+  row.name = "start-info";
+  row.what = "a new process: sightline info MODEL";
+  row.limit = Limit::kSeconds;
+  row.measured = false;
+  row.note = "not measured: no model given (-m)";
+  bench.report(row);
+  return {};
+}
+
+}  // namespace sightline::bench
