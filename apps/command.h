@@ -57,6 +57,10 @@ struct Command {
 Result<int> run_info(Invocation& call);
 Result<int> run_bench(Invocation& call);
 Result<int> run_completion(Invocation& call);
+Result<int> run_tokenize(Invocation& call);
+Result<int> run_generate(Invocation& call);
+Result<int> run_eval(Invocation& call);
+Result<int> run_demo(Invocation& call);
 Result<int> run_explain(Invocation& call);
 
 }  // namespace sightline::apps

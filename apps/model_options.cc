@@ -1,0 +1,37 @@
+#include "apps/model_options.h"
+
+#include "sightline/base/thread_pool.h"
+
+namespace sightline::apps {
+
+void add_load_options(Cli& cli, ModelOptions& o) {
+  cli.option("-m,--model", o.model, "PATH", "a GGUF file or a Hugging Face folder").required();
+  add_load_statements(cli, o.statements);
+}
+
+void add_run_options(Cli& cli, ModelOptions& o) {
+  cli.option("-t,--threads", o.num_threads, "N", "threads; default: all that this process may use")
+      .range(1, 10000);
+  cli.option("--matmul", o.matmul, "TYPE", "arithmetic of linear layers: f32 (weights dequantised at load)")
+      .choices({"f32"});
+}
+
+int resolve_threads(std::int64_t requested, Output& err) {
+  const int available = available_threads();
+  if (requested == 0) return available;
+  if (requested > available) {
+    err.print("note: -t {} is more than the {} threads this process may use; running {}\n", requested,
+              available, available);
+    return available;
+  }
+  return static_cast<int>(requested);
+}
+
+Result<StorageType> parse_storage_type(std::string_view what, std::string_view text) {
+  if (text == "f32") return StorageType::kF32;
+  if (text == "bf16") return StorageType::kBf16;
+  return fail(ErrorKind::kInvalidArgument, "{}: {} is no cache type, expected f32 or bf16", what,
+              quote(text));
+}
+
+}  // namespace sightline::apps

@@ -1,0 +1,36 @@
+// The loss of a text under a model, teacher-forced and step by step: equal to the bit, or the model reads
+// what it is asked to predict.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "sightline/base/error.h"
+#include "sightline/generate/generate.h"
+
+namespace sightline {
+
+struct EvalOptions {
+  std::int64_t context = 0;   ///< tokens of one window; 0: the model's context_length
+  std::int64_t chunk = 512;   ///< tokens of one forward when teacher-forced
+  bool step_by_step = false;  ///< one token a forward, as in generation
+};
+
+struct EvalResult {
+  std::int64_t num_tokens = 0;
+  std::int64_t num_targets = 0;  ///< first tokens of windows are no targets
+  double loss = 0;               ///< mean negative natural log-probability of the targets
+  double perplexity = 1;         ///< exp(loss)
+  std::vector<double> nll;       ///< of each target, in order of the text
+};
+
+/// Cuts `ids` into windows of `context` tokens that see nothing of each other and sums in order of the text.
+/// Errors: kInvalidArgument (fewer than 2 tokens, ids outside the vocabulary).
+/// `on_progress(done, all)` after each forward; returning false ends with kTryLater ("cancelled").
+[[nodiscard]] Result<EvalResult> evaluate_loss(
+    Model& model, std::span<const TokenId> ids, const EvalOptions& options,
+    const std::function<bool(std::int64_t, std::int64_t)>& on_progress = {});
+
+}  // namespace sightline

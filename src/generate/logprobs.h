@@ -1,0 +1,23 @@
+// Log-probabilities of one row of logits, and how many rows of logits one forward may ask for.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "sightline/generate/generate.h"
+
+namespace sightline {
+
+/// Logits held at once, at most 32 MiB: scoring every position of a long prompt is done in smaller chunks.
+inline constexpr std::int64_t kMaxLogitValues = std::int64_t{8} << 20;
+
+[[nodiscard]] inline std::int64_t max_logit_rows(std::int64_t vocab_size) {
+  return std::max<std::int64_t>(1, kMaxLogitValues / vocab_size);
+}
+
+/// The entry of token `id` under `logits`, with the `num_top` likeliest. `scratch` is reused between calls.
+[[nodiscard]] TokenLogprob token_logprob(std::span<const float> logits, TokenId id, int num_top,
+                                         std::vector<double>& scratch);
+
+}  // namespace sightline
