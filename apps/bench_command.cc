@@ -63,6 +63,7 @@ Result<void> run_rows(const bench::Bench& bench, const std::string& group) {
   const bool all = group == "all";
   if (all || group == "attention") SIGHTLINE_CHECK(run_attention_rows(bench));
   if (all || group == "linear") SIGHTLINE_CHECK(run_linear_rows(bench));
+  if (all || group == "model") SIGHTLINE_CHECK(run_model_rows(bench));
   if (all || group == "start") SIGHTLINE_CHECK(run_program_rows(bench));
   return {};
 }
@@ -79,7 +80,8 @@ Result<int> run_bench(Invocation& call) {
   Cli cli("bench", "Calibrates this machine and prints what Sightline reaches of it.");
   cli.option("-t,--threads", threads, "N", "threads").range(1, 1024);
   cli.option("--repeats", repeats, "N", "timed runs of each row; the median counts").range(5, 1000);
-  cli.option("--rows", group, "GROUP", "which rows").choices({"all", "attention", "linear", "start"});
+  cli.option("--rows", group, "GROUP", "which rows")
+      .choices({"all", "attention", "linear", "model", "start"});
   cli.option("-m,--model", model, "FILE", "model for the rows that need one");
   cli.option("--isa", isa, "NAME", "instruction set; also read by every other command as SIGHTLINE_ISA");
   cli.flag("--json", json, "one JSON document on standard output");

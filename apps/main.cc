@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "apps/command.h"
+#include "sightline/kernels/kernel_table.h"
 
 namespace sightline::apps {
 
@@ -41,6 +42,7 @@ Result<int> run(Invocation& call) {
   std::vector<std::string> names;
   for (const Command& command : commands()) {
     if (command.name == name) {
+      SIGHTLINE_CHECK(kernels::selection_error());
       call.args.erase(call.args.begin());
       return command.run(call);
     }

@@ -56,6 +56,7 @@ void measure(const Bench& bench, Row row, const std::function<void()>& body);
 
 [[nodiscard]] Result<void> run_attention_rows(const Bench& bench);
 [[nodiscard]] Result<void> run_linear_rows(const Bench& bench);
+[[nodiscard]] Result<void> run_model_rows(const Bench& bench);
 [[nodiscard]] Result<void> run_program_rows(const Bench& bench);
 
 }  // namespace sightline::bench

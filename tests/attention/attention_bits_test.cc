@@ -77,6 +77,30 @@ TEST_P(AttentionBitsTest, KeysStoredBeforeRotationEqualKeysStoredAfter) {
   EXPECT_TRUE(same_bits(after.lse, before.lse));
 }
 
+TEST_P(AttentionBitsTest, Bf16PagesEqualKeysAndValuesRoundedByTheCaller) {
+  for (const int dim : {40, 33}) {  // an odd width leaves half a pair open
+    Batch batch;
+    batch.spec = make_spec(6, 2, dim, 23, "causal");
+    batch.spec.rope.pairing = RopePairing::kHalfSplit;
+    batch.spec.rope.rotary_dim = 32;
+    batch.spec.rope.cache_stage = CacheStage::kBeforeRotation;
+    add_sequence(batch, 40, 300, 41);
+    const Output unrounded = run_contiguous(batch, options());
+    Batch rounded = batch;
+    for (auto* values : {&rounded.k, &rounded.v}) {
+      for (float& x : *values) x = to_f32(to_bf16(x));
+    }
+    const Output expected = run_contiguous(rounded, options());
+    for (const int page_size : {16, 64, 256}) {
+      const Output got = run_paged(
+          batch, {.page_size = page_size, .key_type = StorageType::kBf16, .value_type = StorageType::kBf16},
+          options());
+      EXPECT_TRUE(same_bits(expected.out, got.out)) << dim << " pages of " << page_size;
+      EXPECT_FALSE(same_bits(unrounded.out, got.out));
+    }
+  }
+}
+
 TEST_P(AttentionBitsTest, ThreadsDoNotMatter) {
   Batch batch;
   batch.spec = rotary_spec("causal & (window(700) | first(4))");
