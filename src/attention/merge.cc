@@ -19,6 +19,12 @@ float power_of_two(float x) {
   return x < -126.0F ? 0.0F : std::ldexp(1.0F, static_cast<int>(x));
 }
 
+// Adding 0 makes minus 0 plus 0, so that a tiny negative product leaves no trace; one NaN for all.
+float output_value(float x, float factor, float divisor) {
+  const float value = x * factor / divisor + 0.0F;
+  return value == value ? value : std::numeric_limits<float>::quiet_NaN();
+}
+
 void scale_row(float* row, int size, float factor) {
   if (factor == 1.0F) return;
   for (int i = 0; i < size; ++i) row[i] *= factor;
@@ -65,10 +71,14 @@ void finish_rows(const ForwardCall& call, const WorkItem& item, const RowState& 
     // Division in f32; the factor is a power of two, so it loses nothing.
     const float divisor = static_cast<float>(sum);
     const float factor = static_cast<float>(scale);
-    for (int i = 0; i < v_dim; ++i) {
-      // Adding 0 makes minus 0 plus 0, so that a tiny negative product leaves no trace; one NaN for all.
-      const float value = sees_nothing ? 0.0F : row[i] * factor / divisor + 0.0F;
-      call.out(q_row, head, i) = std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
+    float* to = &call.out(q_row, head, 0);
+    const std::int64_t stride = call.out.strides[2];
+    if (sees_nothing) {
+      for (int i = 0; i < v_dim; ++i) to[i * stride] = 0.0F;
+    } else if (stride == 1) {
+      for (int i = 0; i < v_dim; ++i) to[i] = output_value(row[i], factor, divisor);
+    } else {
+      for (int i = 0; i < v_dim; ++i) to[i * stride] = output_value(row[i], factor, divisor);
     }
     if (call.lse.data == nullptr) continue;
     const double lse = sees_nothing ? sink : (max + std::log2(sum)) * std::numbers::ln2;

@@ -64,22 +64,30 @@ class ItemRun {
   // Rotated queries as the micro-kernel eats them: [group][dim][12].
   void pack_queries(const RopeTable& rope, float* to) {
     const int dims = call_.spec->heads.qk_head_dim;
-    for (int row = 0; row < (num_rows_ + kernels::kGroupRows - 1) / kernels::kGroupRows * kernels::kGroupRows;
-         ++row) {
-      float* lane = to + static_cast<std::ptrdiff_t>(row / kernels::kGroupRows) * kernels::kGroupRows * dims +
-                    row % kernels::kGroupRows;
-      if (row >= num_rows_) {
-        for (int i = 0; i < dims; ++i) lane[i * kernels::kGroupRows] = 0.0F;
-        continue;
+    float* rows = scratch_.head.data();  // [12][dims], then transposed so that writes are whole lines
+    for (int first = 0; first < num_rows_; first += kernels::kGroupRows) {
+      for (int r = 0; r < kernels::kGroupRows; ++r) {
+        read_query(first + r, rope, rows + static_cast<std::ptrdiff_t>(r) * dims);
       }
-      const std::int64_t q_row = stream_.q_rows[at(query_of(row))];
-      const auto& q = call_.q;
-      const float* from = q.data + q_row * q.strides[0] + head_of(row) * q.strides[1];
-      for (int i = 0; i < dims; ++i) lane[i * kernels::kGroupRows] = from[i * q.strides[2]];
-      if (!rope.active()) continue;
-      kernels::rotate_head(rope.pairs(), rope.cos(q_row), rope.sin(q_row), from, q.strides[2], lane,
-                           kernels::kGroupRows);
+      float* group = to + static_cast<std::ptrdiff_t>(first) * dims;
+      for (int i = 0; i < dims; ++i) {
+        for (int r = 0; r < kernels::kGroupRows; ++r) group[i * kernels::kGroupRows + r] = rows[r * dims + i];
+      }
     }
+  }
+
+  // One rotated query; rows that do not exist are 0.
+  void read_query(int row, const RopeTable& rope, float* to) const {
+    const int dims = call_.spec->heads.qk_head_dim;
+    if (row >= num_rows_) {
+      std::fill_n(to, dims, 0.0F);
+      return;
+    }
+    const std::int64_t q_row = stream_.q_rows[at(query_of(row))];
+    const auto& q = call_.q;
+    const float* from = q.data + q_row * q.strides[0] + head_of(row) * q.strides[1];
+    for (int i = 0; i < dims; ++i) to[i] = from[i * q.strides[2]];
+    if (rope.active()) kernels::rotate_head(rope.pairs(), rope.cos(q_row), rope.sin(q_row), to, 1, to, 1);
   }
 
   void start_split() {
