@@ -141,12 +141,16 @@ void KvCache::Impl::grow_tables(Sequence& sequence, const AppendPlan& plan) cons
 }
 
 void KvCache::Impl::apply_append(Sequence& sequence, std::span<const TokenCoord> coords, AppendPlan&& plan) {
+  // Every layer gives back before any takes: the pool counted on what all of them return.
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     LayerPages& pages = sequence.layers[layer];
     const kv_cache::WindowRelease& release = plan.releases[layer];
     for (const std::int64_t page_idx : release.pages) free_page(sequence, layer, page_idx);
     pages.max_freed_pos = std::max(pages.max_freed_pos, release.max_pos);
     pages.window_cursor = release.cursor;
+  }
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    LayerPages& pages = sequence.layers[layer];
     pages.pages.resize(static_cast<std::size_t>(plan.end_page));
     pages.view.resize(static_cast<std::size_t>(plan.end_page * shape(layer).num_kv_heads));
     for (std::int64_t page_idx = plan.first_page; page_idx < plan.end_page; ++page_idx) {
@@ -165,11 +169,11 @@ Result<void> KvCache::append(SequenceId sequence, std::span<const TokenCoord> co
   SIGHTLINE_TRY(Sequence* const state, Impl::find(*impl_, "append", sequence));
   SIGHTLINE_TRY(Impl::AppendPlan plan, impl_->plan_append(*state, coords, rope_pos));
   if (coords.empty()) return {};
-  impl_->grow_tables(*state, plan);
   if (auto reserved = impl_->pool.reserve(plan.demands); !reserved) {
     return fail(reserved.error().kind, "KvCache::append: {} tokens to sequence {}: {}", coords.size(),
                 sequence, reserved.error().message);
   }
+  impl_->grow_tables(*state, plan);  // after all that can fail: it moves what views point to
   impl_->apply_append(*state, coords, std::move(plan));
   return {};
 }

@@ -72,12 +72,13 @@ void play(CacheModel& model, const Step& step) {
   }
 }
 
-void run(const std::vector<Step>& list, const KvCacheOptions& options) {
+void run(const std::vector<Step>& list, const KvCacheOptions& options,
+         const std::vector<AttentionSpec>& layers = test::mixed_layers()) {
   // Failures are caught here and handed to rapidcheck, which shrinks the list of steps.
   ::testing::TestPartResultArray failures;
   {
     const ::testing::ScopedFakeTestPartResultReporter reporter(&failures);
-    CacheModel model(test::mixed_layers(), options);
+    CacheModel model(layers, options);
     for (const Step& step : list) {
       play(model, step);
       model.check();
@@ -106,6 +107,15 @@ TEST(KvCacheRandomTest, OperationsEqualAPlainListInBf16WithoutPoison) {
 
 TEST(KvCacheRandomTest, OperationsEqualAPlainListWhenPagesRunOut) {
   EXPECT_TRUE(rc::check([] { run(*steps(), options_of(16, StorageType::kF32, true, 14)); }));
+}
+
+TEST(KvCacheRandomTest, OperationsEqualAPlainListWhenLayersOfOneShapeShareFreePages) {
+  std::vector<AttentionSpec> layers(3);
+  for (AttentionSpec& layer : layers) layer.heads = {2, 1, 4, 3};
+  layers[1].mask = *parse_mask("causal & window(5)");
+  layers[2].mask = *parse_mask("causal & (window(30) | first(2))");
+  EXPECT_TRUE(rc::check([&] { run(*steps(), options_of(16, StorageType::kF32, true, 0), layers); }));
+  EXPECT_TRUE(rc::check([&] { run(*steps(), options_of(16, StorageType::kF32, true, 12), layers); }));
 }
 
 }  // namespace

@@ -320,6 +320,30 @@ TEST(KvCacheTest, WindowReturnsItsPagesToAnAppendAtTheLimit) {
   model.check();
 }
 
+TEST(KvCacheTest, PagesThatAWindowReturnsServeTheLayersBeforeIt) {
+  // Alike in shape, so the pool counts their pages together.
+  std::vector<AttentionSpec> layers = tiny_layer();
+  layers.push_back(tiny_layer(window(4)).front());
+  CacheModel model(layers, poisoned());
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 64));
+  ASSERT_TRUE(model.play_append(a, 1));  // the window returns three pages, both layers want one
+  model.check();
+  EXPECT_EQ(model.cache().stats().num_pages_allocated, 5 + 2);
+}
+
+TEST(KvCacheTest, AppendThatFailsLeavesViewsValid) {
+  CacheModel model(tiny_layer(), poisoned(16, 2));
+  const SequenceId a = model.add_sequence();
+  ASSERT_TRUE(model.play_append(a, 30));
+  const KvView before = *model.cache().view(a, 0);
+  ASSERT_FALSE(model.play_append(a, 1000));
+  const KvView after = *model.cache().view(a, 0);
+  EXPECT_EQ(before.coords.data(), after.coords.data());
+  EXPECT_EQ(before.rope_pos.data(), after.rope_pos.data());
+  EXPECT_EQ(before.pages.data(), after.pages.data());
+}
+
 TEST(KvCacheTest, AppendBehindAFreedWindowIsRefused) {
   CacheModel model(tiny_layer(window(8)), poisoned());
   const SequenceId a = model.add_sequence();
