@@ -17,7 +17,7 @@ Result<int> run_eval(Invocation& call) {
   bool json = false, no_bos = false;
   Cli cli("eval", "Measures a model: `eval loss` prints loss and perplexity of a text.");
   cli.positional("TASK", task, "what to measure: loss").required().choices({"loss"});
-  add_load_options(cli, o);
+  add_load_options(cli, o).required();
   cli.option("-f,--file", file, "FILE", "the text").required();
   cli.option("-c,--ctx-size", eval.context, "N", "tokens of a window; 0: what the model was trained for")
       .range(0, INT32_MAX);

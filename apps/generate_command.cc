@@ -198,6 +198,7 @@ Result<int> run_generate(Invocation& call) {
       "sightline generate -m model.gguf --chat -p 'Why is the sky blue?'");
   if (auto ended = cli.parse(call)) return *ended;
   if (o.fault == "list") return list_faults(call);
+  if (o.model.model.empty()) return fail(ErrorKind::kInvalidArgument, "generate: -m PATH is missing");
 
   SIGHTLINE_TRY(const LoadOptions load, to_load_options(o.model.statements));
   SIGHTLINE_TRY(o.generate.key_type, parse_storage_type("-ctk", o.key_type));

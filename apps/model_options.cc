@@ -4,9 +4,10 @@
 
 namespace sightline::apps {
 
-void add_load_options(Cli& cli, ModelOptions& o) {
-  cli.option("-m,--model", o.model, "PATH", "a GGUF file or a Hugging Face folder").required();
+CliArgument& add_load_options(Cli& cli, ModelOptions& o) {
+  CliArgument& model = cli.option("-m,--model", o.model, "PATH", "a GGUF file or a Hugging Face folder");
   add_load_statements(cli, o.statements);
+  return model;
 }
 
 void add_run_options(Cli& cli, ModelOptions& o) {

@@ -18,8 +18,8 @@ struct ModelOptions {
   std::string matmul = "f32";
 };
 
-/// -m and the statements of load_options.h.
-void add_load_options(Cli& cli, ModelOptions& options);
+/// -m and the statements of load_options.h. Returns the argument of -m.
+CliArgument& add_load_options(Cli& cli, ModelOptions& options);
 /// -t and --matmul.
 void add_run_options(Cli& cli, ModelOptions& options);
 

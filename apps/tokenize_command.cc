@@ -48,7 +48,7 @@ Result<int> run_tokenize(Invocation& call) {
   std::filesystem::path file;
   bool decode = false, json = false, parse_special = false, no_bos = false, keep_special = false;
   Cli cli("tokenize", "Turns text into token ids and back.");
-  add_load_options(cli, model);
+  add_load_options(cli, model).required();
   cli.positional("TEXT", texts, "the text, or the ids with --decode; standard input when absent");
   cli.option("-f,--file", file, "FILE", "the text from a file");
   cli.flag("--decode", decode, "ids to text");
