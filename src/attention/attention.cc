@@ -23,6 +23,9 @@ Result<void> check_plan(const AttentionSpec& spec, const AttentionPlan::Impl& pl
     return fail(ErrorKind::kInvalidArgument, "{}: plan was made for mask {}, expected {}", kFunction,
                 to_string(plan.mask), to_string(spec.mask));
   }
+  if (plan.position_policy != spec.rope.position_policy) {
+    return fail(ErrorKind::kInvalidArgument, "{}: plan was made for another rope.position_policy", kFunction);
+  }
   if (plan.paged != paged) {
     return fail(ErrorKind::kInvalidArgument, "{}: plan was made for {} keys, got {}", kFunction,
                 plan.paged ? "paged" : "contiguous", paged ? "paged" : "contiguous");

@@ -102,11 +102,10 @@ Result<void> check_positions(const char* function, const char* what, std::span<c
   return {};
 }
 
-// First keys that meet a second query; 0 when no key does.
+// First keys that meet a second query; 0 when no key does. Also where this spec rotates nothing: the plan
+// serves every layer with its mask and position policy.
 std::int64_t num_first_keys(const AttentionSpec& spec) {
-  const bool in_cache =
-      spec.rope.pairing != RopePairing::kNone && spec.rope.position_policy == PositionPolicy::kInCache;
-  return in_cache ? reach_back(spec.mask).num_first : 0;
+  return spec.rope.position_policy == PositionPolicy::kInCache ? reach_back(spec.mask).num_first : 0;
 }
 
 void add_packed_stream(std::int32_t stream_idx, AttentionPlan::Impl& plan) {

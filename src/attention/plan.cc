@@ -109,6 +109,7 @@ AttentionPlan::Impl start_plan(const AttentionSpec& spec, const QueryBatch& quer
   AttentionPlan::Impl plan;
   plan.heads = spec.heads;
   plan.mask = spec.mask;
+  plan.position_policy = spec.rope.position_policy;
   plan.num_sequences = static_cast<std::int64_t>(queries.q_offsets.size()) - 1;
   plan.num_q_tokens = static_cast<std::int64_t>(queries.coords.size());
   plan.q_offsets.assign(queries.q_offsets.begin(), queries.q_offsets.end());

@@ -62,6 +62,7 @@ struct MergeItem {
 struct AttentionPlan::Impl {
   HeadSpec heads;
   MaskSpec mask;
+  PositionPolicy position_policy = PositionPolicy::kText;
   bool paged = false;
   std::int64_t num_sequences = 0;
   std::int64_t num_q_tokens = 0;

@@ -220,7 +220,6 @@ class ItemRun {
   // Weights as they multiply values; the sums keep the undropped ones.
   void drop(std::int32_t tile, const kernels::GroupRange* groups) {
     const DropoutSpec& dropout = call_.spec->score.dropout;
-    const auto rate = static_cast<float>(dropout.rate);
     const auto kept = static_cast<float>(1.0 / (1.0 - dropout.rate));
     const std::int32_t* k_pos = stream_.key_pos.data() + static_cast<std::ptrdiff_t>(tile) * kTileKeys;
     for (int row = 0; row < num_rows_; ++row) {
@@ -231,7 +230,7 @@ class ItemRun {
       for (int i = group.key_begin; i < group.key_end; ++i) {
         if (p[i] == 0.0F) continue;
         key.kv_pos = k_pos[i];
-        p[i] *= uniform_at(key) >= rate ? kept : 0.0F;
+        p[i] *= static_cast<double>(uniform_at(key)) >= dropout.rate ? kept : 0.0F;
       }
     }
   }

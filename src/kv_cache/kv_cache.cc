@@ -86,24 +86,27 @@ Result<KvCache::Impl::AppendPlan> KvCache::Impl::plan_append(const Sequence& seq
                 coords.size(), rope_pos.size());
   }
   AppendPlan plan;
-  plan.rope_pos.assign(rope_pos.begin(), rope_pos.end());
+  plan.num_rows = std::ssize(coords);
   for (std::size_t i = 0; i < coords.size(); ++i) {
-    if (rope_pos.empty()) plan.rope_pos.push_back(coords[i].valid ? coords[i].pos : 0);
-    if (coords[i].valid && !is_pos(coords[i].pos)) {
+    if (!coords[i].valid) continue;  // takes no ordinal: what follows must not depend on it
+    plan.coords.push_back(coords[i]);
+    plan.rope_pos.push_back(rope_pos.empty() ? coords[i].pos : rope_pos[i]);
+    plan.rows.push_back(static_cast<std::int64_t>(i));
+    if (!is_pos(coords[i].pos)) {
       return fail(ErrorKind::kInvalidArgument, "KvCache::append: token {} has pos {}, expected 0 to {}", i,
                   coords[i].pos, kMaxPos);
     }
-    if ((coords[i].valid && !in_range(coords[i].segment_start)) || !in_range(plan.rope_pos[i])) {
+    if (!in_range(coords[i].segment_start) || !in_range(plan.rope_pos.back())) {
       return fail(ErrorKind::kInvalidArgument,
                   "KvCache::append: token {} has segment_start {} and rope_pos {}, expected within 2^53", i,
-                  coords[i].segment_start, plan.rope_pos[i]);
+                  coords[i].segment_start, plan.rope_pos.back());
     }
   }
   const std::int64_t begin = sequence.length();
-  plan.end = begin + std::ssize(coords);
+  plan.end = begin + std::ssize(plan.coords);
   plan.first_page = begin / page_size();
   plan.end_page = (plan.end + page_size() - 1) / page_size();
-  const auto query_pos = kv_cache::min_pos(coords);
+  const auto query_pos = kv_cache::min_pos(plan.coords);
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     const LayerPages& pages = sequence.layers[layer];
     SIGHTLINE_CHECK(check_freed("append", layer, pages.max_freed_pos, query_pos));
@@ -140,7 +143,7 @@ void KvCache::Impl::grow_tables(Sequence& sequence, const AppendPlan& plan) cons
   }
 }
 
-void KvCache::Impl::apply_append(Sequence& sequence, std::span<const TokenCoord> coords, AppendPlan&& plan) {
+void KvCache::Impl::apply_append(Sequence& sequence, AppendPlan&& plan) {
   // Every layer gives back before any takes: the pool counted on what all of them return.
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     LayerPages& pages = sequence.layers[layer];
@@ -159,8 +162,10 @@ void KvCache::Impl::apply_append(Sequence& sequence, std::span<const TokenCoord>
     pages.written = false;
   }
   sequence.pending_begin = sequence.length();
+  sequence.pending_rows = std::move(plan.rows);
+  sequence.num_pending_rows = plan.num_rows;
   sequence.pending_rotation = std::move(plan.rotation);
-  sequence.coords.insert(sequence.coords.end(), coords.begin(), coords.end());
+  sequence.coords.insert(sequence.coords.end(), plan.coords.begin(), plan.coords.end());
   sequence.rope_pos.insert(sequence.rope_pos.end(), plan.rope_pos.begin(), plan.rope_pos.end());
 }
 
@@ -174,7 +179,7 @@ Result<void> KvCache::append(SequenceId sequence, std::span<const TokenCoord> co
                 sequence, reserved.error().message);
   }
   impl_->grow_tables(*state, plan);  // after all that can fail: it moves what views point to
-  impl_->apply_append(*state, coords, std::move(plan));
+  impl_->apply_append(*state, std::move(plan));
   return {};
 }
 
@@ -192,13 +197,13 @@ Result<void> KvCache::write(SequenceId sequence, int layer, StridedView<const fl
     return fail(ErrorKind::kInvalidArgument,
                 "KvCache::write: layer {} of sequence {} has been written; append first", layer, sequence);
   }
-  const std::int64_t num_tokens = state->length() - state->pending_begin;
+  const std::int64_t num_rows = state->num_pending_rows;
   const auto check = [&](const char* name, const StridedView<const float, 3>& array,
                          int dim) -> Result<void> {
-    if (array.shape[0] == num_tokens && array.shape[1] == heads.num_kv_heads && array.shape[2] == dim)
+    if (array.shape[0] == num_rows && array.shape[1] == heads.num_kv_heads && array.shape[2] == dim)
       return {};
     return fail(ErrorKind::kInvalidArgument, "KvCache::write: {} [{}, {}, {}], expected [{}, {}, {}]", name,
-                array.shape[0], array.shape[1], array.shape[2], num_tokens, heads.num_kv_heads, dim);
+                array.shape[0], array.shape[1], array.shape[2], num_rows, heads.num_kv_heads, dim);
   };
   SIGHTLINE_CHECK(check("keys", keys, heads.qk_head_dim));
   SIGHTLINE_CHECK(check("values", values, heads.v_head_dim));
@@ -207,13 +212,14 @@ Result<void> KvCache::write(SequenceId sequence, int layer, StridedView<const fl
   const int rotation_idx = impl_->layers[at].rotation_idx;
   std::vector<float> key(static_cast<std::size_t>(heads.qk_head_dim));
   std::vector<float> value(static_cast<std::size_t>(heads.v_head_dim));
-  for (std::int64_t i = 0; i < num_tokens; ++i) {
+  for (std::int64_t i = 0; i < std::ssize(state->pending_rows); ++i) {
+    const std::int64_t row = state->pending_rows[static_cast<std::size_t>(i)];
     const std::int64_t ordinal = state->pending_begin + i;
     const std::int64_t page_idx = ordinal / impl_->page_size();
     Page& page = *pages.pages[static_cast<std::size_t>(page_idx)];
     for (int head = 0; head < heads.num_kv_heads; ++head) {
-      for (std::size_t dim = 0; dim < key.size(); ++dim) key[dim] = keys(i, head, dim);
-      for (std::size_t dim = 0; dim < value.size(); ++dim) value[dim] = values(i, head, dim);
+      for (std::size_t dim = 0; dim < key.size(); ++dim) key[dim] = keys(row, head, dim);
+      for (std::size_t dim = 0; dim < value.size(); ++dim) value[dim] = values(row, head, dim);
       if (rotation_idx >= 0) {
         const Rotation& rotation = impl_->rotations[static_cast<std::size_t>(rotation_idx)];
         const float* cos = state->pending_rotation[static_cast<std::size_t>(rotation_idx)].data() +

@@ -13,7 +13,13 @@ Result<void> KvCache::truncate(SequenceId sequence, std::int64_t num_tokens) {
                 state->length());
   }
   const std::int64_t old_length = state->length();
-  if (num_tokens == old_length) return {};
+  if (num_tokens == old_length) {
+    // An append of padding alone opened nothing, and still waits for its rows.
+    if (num_tokens <= state->pending_begin) {
+      for (LayerPages& pages : state->layers) pages.written = true;
+    }
+    return {};
+  }
   const int page_size = cache.options.page_size;
   const std::span<const TokenCoord> kept =
       std::span(state->coords).first(static_cast<std::size_t>(num_tokens));
@@ -49,6 +55,10 @@ Result<void> KvCache::truncate(SequenceId sequence, std::int64_t num_tokens) {
     pages.window_cursor = std::min(pages.window_cursor, num_tokens / page_size);
     pages.max_freed_pos = max_freed[layer];
     if (num_tokens <= state->pending_begin) pages.written = true;
+  }
+  if (num_tokens > state->pending_begin) {
+    state->pending_rows.resize(static_cast<std::size_t>(num_tokens - state->pending_begin));
+    state->num_pending_rows = state->pending_rows.back() + 1;
   }
   state->coords.resize(static_cast<std::size_t>(num_tokens));
   state->rope_pos.resize(static_cast<std::size_t>(num_tokens));
@@ -124,7 +134,7 @@ Result<void> KvCache::shift(SequenceId sequence, std::int64_t begin, std::int64_
   for (std::int64_t i = begin; i < end; ++i) {
     TokenCoord& coord = moved[static_cast<std::size_t>(i)];
     std::int64_t& rope_pos = moved_rope[static_cast<std::size_t>(i)];
-    if (!coord.valid) continue;  // padding and evicted tokens have no position to move
+    if (!coord.valid) continue;  // an evicted token has no position to move
     coord.pos += delta;
     coord.segment_start += delta;
     rope_pos += delta;

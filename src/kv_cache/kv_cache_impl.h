@@ -84,13 +84,16 @@ struct KvCache::Impl {
     std::int64_t first_page = 0, end_page = 0;      ///< pages that the new tokens lie on
     std::vector<kv_cache::WindowRelease> releases;  ///< [num_layers]
     std::vector<PageDemand> demands;                ///< [num_layers]
+    std::vector<TokenCoord> coords;                 ///< [num_tokens], without padding
     std::vector<std::int64_t> rope_pos;             ///< [num_tokens]
+    std::vector<std::int64_t> rows;                 ///< [num_tokens], in what append was given
+    std::int64_t num_rows = 0;                      ///< padding included
     std::vector<std::vector<float>> rotation;       ///< [num_rotations], see rotation_rows
   };
   Result<AppendPlan> plan_append(const Sequence& sequence, std::span<const TokenCoord> coords,
                                  std::span<const std::int64_t> rope_pos) const;
   void grow_tables(Sequence& sequence, const AppendPlan& plan) const;
-  void apply_append(Sequence& sequence, std::span<const TokenCoord> coords, AppendPlan&& plan);
+  void apply_append(Sequence& sequence, AppendPlan&& plan);
 };
 
 }  // namespace sightline

@@ -37,6 +37,9 @@ struct Sequence {
   std::vector<LayerPages> layers;
   /// Ordinals [pending_begin, length) wait for write() in the layers that are not `written`.
   std::int64_t pending_begin = 0;
+  /// Where each pending token stands in the rows that write() takes, which hold padding too.
+  std::vector<std::int64_t> pending_rows;
+  std::int64_t num_pending_rows = 0;
   /// Rows of cos and sin of the pending tokens, one entry a Rotation of the cache.
   std::vector<std::vector<float>> pending_rotation;
 
@@ -55,7 +58,7 @@ struct Sequence {
 [[nodiscard]] std::optional<std::int64_t> min_pos(std::span<const TokenCoord> coords);
 
 /// Pages of a windowed layer that no query at `query_pos` or later sees, all of whose ordinals lie below
-/// `end`: every token is padding, evicted, or behind the window and not a kept first one. Also gives where
+/// `end`: every token is evicted, or behind the window and not a kept first one. Also gives where
 /// the cursor stands afterwards. Positions rise, so the first page that is still seen ends the search.
 struct WindowRelease {
   std::vector<std::int64_t> pages;

@@ -108,6 +108,7 @@ Result<void> TracePlayer::append(const TraceAppend& step, const TraceStepData& d
     }
   }
   for (std::int64_t i = 0; i < num_tokens; ++i) {
+    if (!step.coords[at(i)].valid) continue;
     sequence.tokens.push_back({.ordinal = sequence.length++,
                                .coord = step.coords[at(i)],
                                .rope_pos = rope_pos[at(i)],

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/batch.h"
+#include "sightline/base/rng.h"
 
 namespace sightline::test {
 namespace {
@@ -127,6 +128,21 @@ TEST_P(AttentionEdgeTest, NaNInASeenKeyOrAScoreOfPlusInfinityGivesNaNInOutAndLse
         for (std::size_t c = 0; c < 8; ++c) EXPECT_EQ(std::isnan(got.out[i * 8 + c]), i >= 10) << i;
       }
     }
+  }
+}
+
+TEST_P(AttentionEdgeTest, DropoutDecidesInDoubleAsTheSpecDoes) {
+  Batch batch;
+  batch.spec = make_spec(1, 1, 8, 8);
+  add_sequence(batch, 1, 1, 1);
+  DropoutSpec& dropout = batch.spec.score.dropout;
+  double drawn = 0.0;
+  while (drawn < 0.5) drawn = uniform_at({++dropout.seed, dropout.layer, 0, 0, 0, 0});
+  for (const double rate : {drawn, drawn + 1e-10}) {  // the second is the first in f32
+    dropout.rate = rate;
+    const Output got = run_contiguous(batch, options());
+    EXPECT_EQ(got.out[0] == 0.0F, rate > drawn);
+    EXPECT_EQ(oracle(batch).out[0] == 0.0, rate > drawn);
   }
 }
 

@@ -141,6 +141,29 @@ TEST(AttentionPlanTest, ForwardRefusesShapesAndForeignPlansAndWritesNothing) {
   EXPECT_TRUE(forward(call, call.batch.spec).has_value());
 }
 
+TEST(AttentionPlanTest, ServesLayersWithAndWithoutRotationButNotAnotherPositionPolicy) {
+  AttentionSpec in_cache = make_spec(4, 2, 16, 16, "causal & (window(8) | first(3))");
+  in_cache.rope.pairing = RopePairing::kHalfSplit;
+  in_cache.rope.rotary_dim = 16;
+  in_cache.rope.position_policy = PositionPolicy::kInCache;
+  AttentionSpec unrotated = in_cache;
+  unrotated.rope.pairing = RopePairing::kNone;
+  AttentionSpec by_text = in_cache;
+  by_text.rope.position_policy = PositionPolicy::kText;
+  ThreadPool pool(1);
+  AttentionContext context(pool);
+  const auto forward = [&](Call& c, const AttentionPlan& plan, const AttentionSpec& spec) {
+    return attention_forward(spec, plan, c.q, c.queries, c.kv, c.extras, c.out_view, {}, context);
+  };
+  Call expected(in_cache);
+  ASSERT_TRUE(forward(expected, *expected.plan(), in_cache));
+  Call call(unrotated);
+  ASSERT_TRUE(forward(call, *call.plan(), in_cache));
+  EXPECT_TRUE(same_bits(call.out, expected.out));
+  expect_refused(forward(call, *Call(by_text).plan(), in_cache), {"plan", "position_policy"});
+  expect_refused(forward(call, *expected.plan(), by_text), {"plan", "position_policy"});
+}
+
 TEST(AttentionStatsTest, CausalComputesFewPairsThatNobodySees) {
   for (const auto& [length, most] : {std::pair{512, 1.05}, {2048, 1.02}, {100, 1.25}}) {
     Batch batch;

@@ -169,7 +169,7 @@ Output plain(const Batch& b) {
             const auto& d = score.dropout;
             const float u =
                 uniform_at({d.seed, d.layer, h, qc.segment, qc.pos, b.kv_coords[at(seen[n])].pos});
-            used = u >= static_cast<float>(d.rate) ? p / static_cast<float>(1.0 - d.rate) : 0.0F;
+            used = static_cast<double>(u) >= d.rate ? p / static_cast<float>(1.0 - d.rate) : 0.0F;
           }
           const float* v =
               b.v.data() + (seen[n] * heads.num_kv_heads + kv_head_for(heads, h)) * heads.v_head_dim;

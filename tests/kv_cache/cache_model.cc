@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "sightline/base/half.h"
@@ -164,8 +165,10 @@ bool CacheModel::play_append(SequenceId id, const std::vector<TokenCoord>& coord
     if (coord.valid) least = std::min(least.value_or(coord.pos), coord.pos);
   }
   if (least) least_query_[id] = *least;
+  // Padding takes no ordinal.
   auto& list = sequences_.at(id);
-  list.insert(list.end(), tokens.begin(), tokens.end());
+  std::copy_if(tokens.begin(), tokens.end(), std::back_inserter(list),
+               [](const ModelToken& token) { return token.coord.valid; });
   return true;
 }
 

@@ -70,15 +70,36 @@ TEST(KvCacheTest, StoresKeyHeadsOnlyAndCountsTheirBytes) {
   EXPECT_EQ(model.cache().stats().bytes_allocated, 2 * 64 * 8 * (128 * 4 + 64 * 2));
 }
 
-TEST(KvCacheTest, PaddingAndOwnRotaryPositionsAreKept) {
+TEST(KvCacheTest, PaddingTakesNoOrdinalAndOwnRotaryPositionsAreKept) {
   CacheModel model(mixed_layers(), poisoned());
   const SequenceId a = model.add_sequence();
   std::vector<TokenCoord> coords = coords_range(0, 20);
-  for (std::size_t i = 0; i < 5; ++i) coords[i] = {.pos = 0, .valid = false};
-  ASSERT_TRUE(model.play_append(a, coords, 1000));
+  for (const std::size_t i : {0U, 1U, 9U, 18U, 19U}) coords[i] = {.pos = -7, .valid = false};
+  ASSERT_TRUE(model.play_append(a, coords, 1000)) << model.error();
   model.check();
-  EXPECT_EQ(*model.cache().length(a), 20);
+  EXPECT_EQ(*model.cache().length(a), 15);
   EXPECT_EQ(*model.cache().num_valid(a), 15);
+  ASSERT_TRUE(model.play_append(a, std::vector<TokenCoord>(3, {.valid = false})));
+  ASSERT_TRUE(model.play_append(a, 4));
+  model.check();
+  EXPECT_EQ(*model.cache().length(a), 19);
+}
+
+TEST(KvCacheTest, PaddingThatWaitsForItsRowsCanBeDropped) {
+  std::vector<float> numbers(2 * 8, 1.0F);
+  const auto rows = [&](std::int64_t n) { return dense_view<const float, 3>(numbers.data(), {n, 1, 2}); };
+  KvCache cache = *KvCache::create(tiny_layer(), poisoned());
+  const SequenceId a = cache.add_sequence();
+  const TokenCoord pad{.valid = false};
+  ASSERT_TRUE(cache.append(a, std::vector{pad, pad}, {}));
+  EXPECT_FALSE(cache.append(a, coords_range(0, 1), {})) << "rows of padding are still to come";
+  ASSERT_TRUE(cache.truncate(a, 0));
+  const std::vector<TokenCoord> mixed{pad, {.pos = 0}, pad, {.pos = 1}, {.pos = 2}};
+  ASSERT_TRUE(cache.append(a, mixed, {}));
+  ASSERT_TRUE(cache.truncate(a, 2));
+  EXPECT_FALSE(cache.write(a, 0, rows(5), rows(5)));
+  ASSERT_TRUE(cache.write(a, 0, rows(4), rows(4))) << "up to the last token that is left";
+  EXPECT_EQ(*cache.length(a), 2);
 }
 
 TEST(KvCacheTest, AppendThatFailsLeavesTheCacheUnchangedAtEveryLimit) {

@@ -209,7 +209,7 @@ TEST(TracePlayerTest, CachedKeysGoStaleUnderScalingByCurrentLengthUnlessStoredBe
   }
 }
 
-TEST(TracePlayerTest, PaddingTakesOrdinalsAndIsSeenByNobody) {
+TEST(TracePlayerTest, PaddingTakesNoOrdinalAndIsSeenByNobody) {
   const RandomCall call(rotated_spec(), 0, 3, 10);
   TracePlayer player = TracePlayer::create(call.spec, 0).value();
   TraceStepData data;
@@ -218,11 +218,13 @@ TEST(TracePlayerTest, PaddingTakesOrdinalsAndIsSeenByNobody) {
   TraceAppend append{0, call.kv_coords, {}};
   append.coords[1].valid = false;
   ASSERT_TRUE(player.play(append, data));
-  EXPECT_EQ(player.length(0), 3);
+  EXPECT_EQ(player.length(0), 2);
+  EXPECT_EQ(player.tokens(0)[1].coord, append.coords[2]);
+  EXPECT_EQ(player.tokens(0)[1].ordinal, 1);
   data.q = call.inputs().q;
   const AttentionOutputs outputs =
       player.play(TraceQuery{0, call.q_coords, {}}, data, {.weights = true}).value();
-  for (std::size_t i = 0; i < 4 * 3; ++i) EXPECT_EQ(outputs.weights[i * 3 + 1], 0.0);
+  EXPECT_EQ(outputs.weights.size(), std::size_t{4 * 3 * 2});
 }
 
 TEST(TracePlayerTest, AStepThatFailsIsNamedAndChangesNothing) {

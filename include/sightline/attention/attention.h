@@ -80,8 +80,8 @@ class AttentionContext {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Visibility and order of one batch for one mask; reusable for every layer and call with equal mask,
-/// coordinates and storage shape. Holds copies, no views.
+/// Visibility and order of one batch for one mask; reusable for every layer and call with equal heads, mask,
+/// position policy, tables, coordinates and storage shape. Holds copies, no views.
 class AttentionPlan {
  public:
   AttentionPlan(AttentionPlan&&) noexcept;
@@ -96,7 +96,8 @@ class AttentionPlan {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Plans a batch. Errors (kInvalidArgument): spec, offsets, tables, lengths of spans.
+/// Plans a batch. Errors (kInvalidArgument): spec, offsets, a sequence without queries (without keys is
+/// fine), tables, lengths of spans, positions outside [0, 2^31), ordinals that repeat.
 [[nodiscard]] Result<AttentionPlan> plan_attention(const AttentionSpec& spec, const QueryBatch& queries,
                                                    const ContiguousKv& kv, const AttentionExtras& extras);
 [[nodiscard]] Result<AttentionPlan> plan_attention(const AttentionSpec& spec, const QueryBatch& queries,

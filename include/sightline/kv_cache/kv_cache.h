@@ -57,9 +57,10 @@ class KvCache {
   [[nodiscard]] SequenceId add_sequence();
   [[nodiscard]] Result<void> remove_sequence(SequenceId sequence);
 
-  /// Opens the next `coords.size()` ordinals of a sequence, in every layer at once: reserves every page
-  /// before anything is written and records coordinates and rotary positions (empty: equal to pos). Then
-  /// `write` fills each layer. First, windowed layers give up the pages that no query from the least new
+  /// Opens the next ordinals of a sequence, one a valid token, in every layer at once: reserves every page
+  /// before anything is written and records coordinates and rotary positions (empty: equal to pos). Padding
+  /// takes no ordinal and is not stored, so that it leaves no trace in what follows. Then `write` fills each
+  /// layer. First, windowed layers give up the pages that no query from the least new
   /// position on can see. Cost: O(tokens appended); cos and sin once for all layers that rotate alike.
   /// Errors: kInvalidArgument (unknown sequence, sizes, pos outside [0, 2^31), the last append not written
   /// to some layer, a position that sees tokens a window has freed), kOutOfMemory (pages needed and left
@@ -68,8 +69,10 @@ class KvCache {
                                     std::span<const std::int64_t> rope_pos);
 
   /// Writes the keys and values of the last `append` for one layer: unrotated keys
-  /// [num_tokens, num_kv_heads, qk_head_dim] and values [num_tokens, num_kv_heads, v_head_dim], f32, rounded
-  /// to the storage type (nearest even); keys are rotated by their rope_pos first under kAfterRotation.
+  /// [num_tokens, num_kv_heads, qk_head_dim] and values [num_tokens, num_kv_heads, v_head_dim], f32, one row
+  /// for each of its coordinates (rows of padding are not read), rounded to the storage type (nearest even);
+  /// keys are rotated by their rope_pos first under kAfterRotation. After a `truncate` in between: the rows
+  /// up to the last token that is left.
   /// Errors (kInvalidArgument): unknown sequence or layer, shapes, nothing to write.
   [[nodiscard]] Result<void> write(SequenceId sequence, int layer, StridedView<const float, 3> keys,
                                    StridedView<const float, 3> values);
@@ -90,9 +93,9 @@ class KvCache {
   /// Errors (kInvalidArgument): unknown sequence, or its last append is not written to some layer.
   [[nodiscard]] Result<SequenceId> fork(SequenceId sequence);
 
-  /// Ordinals opened so far, evicted ones and padding included.
+  /// Ordinals opened so far, evicted ones included; padding takes none.
   [[nodiscard]] Result<std::int64_t> length(SequenceId sequence) const;
-  /// Tokens that are neither padding nor evicted.
+  /// Tokens that are not evicted.
   [[nodiscard]] Result<std::int64_t> num_valid(SequenceId sequence) const;
   /// What attention reads. Cost: O(1), no copy. Before `write`, the tokens of the last append hold poison or
   /// zeros; their coordinates are there, so that a batch can be planned.

@@ -35,7 +35,7 @@ struct KvView {
   std::int64_t num_slots = 0;          ///< ordinals [0, num_slots); slots behind it are unwritten (poisoned)
   std::int64_t num_pages = 0;          ///< ceil(num_slots / page_size)
   std::span<const KvPage> pages;       ///< [num_pages, num_kv_heads], row-major
-  std::span<const TokenCoord> coords;  ///< [num_slots]; valid = false: padding or evicted
+  std::span<const TokenCoord> coords;  ///< [num_slots]; valid = false: evicted
   std::span<const std::int64_t> rope_pos;  ///< [num_slots]; rotation of stored keys, or to apply when read
 
   [[nodiscard]] const KvPage& page(std::int64_t page_idx, int kv_head) const {

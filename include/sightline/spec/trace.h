@@ -12,6 +12,7 @@
 namespace sightline {
 
 /// Appends tokens to a sequence: keys and values [num_tokens, num_kv_heads, dim] are given beside the trace.
+/// Padding takes no ordinal and is not kept.
 struct TraceAppend {
   int sequence = 0;
   std::vector<TokenCoord> coords;
