@@ -25,6 +25,8 @@ Result<void> KvCache::truncate(SequenceId sequence, std::int64_t num_tokens) {
       std::span(state->coords).first(static_cast<std::size_t>(num_tokens));
   auto query_pos = kv_cache::max_pos(kept);
   if (query_pos) ++*query_pos;  // the next token, at the earliest
+  // Taking back an append never fails: what it let a window free stays freed, and `append` says so.
+  if (num_tokens == state->pending_begin && state->first_unwritten_layer() >= 0) query_pos.reset();
   std::vector<std::optional<std::int64_t>> max_freed;
   for (std::size_t layer = 0; layer < cache.layers.size(); ++layer) {
     const LayerPages& pages = state->layers[layer];

@@ -103,8 +103,7 @@ Result<void> ForwardCall::append() {
 
 void ForwardCall::roll_back() {
   for (std::size_t s = 0; s < old_lengths_.size(); ++s) {
-    // A truncate to the length before the append cannot miss pages: what a window freed for the new tokens
-    // lies below what the next token at the old length sees.
+    // Taking back an append that waits for rows of some layer cannot fail.
     (void)cache_.truncate(batch_.sequences[s], old_lengths_[s]);
   }
 }

@@ -333,6 +333,21 @@ TEST(KvCacheTest, TruncateBelowAFreedWindowIsAnErrorAndChangesNothing) {
   model.check();
 }
 
+TEST(KvCacheTest, AnAppendCanAlwaysBeTakenBack) {
+  std::vector<float> numbers(32 * 2, 1.0F);
+  const auto rows = [&](std::int64_t n) { return dense_view<const float, 3>(numbers.data(), {n, 1, 2}); };
+  KvCache cache = *KvCache::create(tiny_layer(window(8)), poisoned());
+  const SequenceId a = cache.add_sequence();
+  ASSERT_TRUE(cache.append(a, coords_range(0, 32), {}));
+  ASSERT_TRUE(cache.write(a, 0, rows(32), rows(32)));
+  ASSERT_TRUE(cache.append(a, coords_range(1000, 1001), {}));  // a gap: frees all that 32 would see
+  ASSERT_TRUE(cache.truncate(a, 32));
+  EXPECT_EQ(*cache.length(a), 32);
+  EXPECT_FALSE(cache.append(a, coords_range(32, 33), {})) << "sees what is freed";
+  ASSERT_TRUE(cache.append(a, coords_range(39, 40), {}));
+  ASSERT_TRUE(cache.write(a, 0, rows(1), rows(1)));
+}
+
 TEST(KvCacheTest, WindowReturnsItsPagesToAnAppendAtTheLimit) {
   CacheModel model(tiny_layer(window(8)), poisoned(16, 2));
   const SequenceId a = model.add_sequence();

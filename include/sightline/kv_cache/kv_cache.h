@@ -78,7 +78,8 @@ class KvCache {
                                    StridedView<const float, 3> values);
 
   /// Drops ordinals >= num_tokens, also those that wait for `write`. Errors: kInvalidArgument when a windowed
-  /// layer has freed pages that the remaining tokens need, or num_tokens is above the length.
+  /// layer has freed pages that the next position needs (never for taking back a whole append that waits for
+  /// `write`; the next append is refused then), or num_tokens is above the length.
   [[nodiscard]] Result<void> truncate(SequenceId sequence, std::int64_t num_tokens);
   /// Drops ordinals [begin, end) in every layer: storage only, ordinals and positions of others stay.
   /// Errors (kInvalidArgument): range, or the last append is not written to some layer.
