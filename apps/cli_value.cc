@@ -48,6 +48,18 @@ std::size_t printable_length(std::string_view text) {
   return n;
 }
 
+// Appends the first character of `text`, or the first byte as \xNN where it is no printable character;
+// returns the bytes taken.
+std::size_t append_printable(std::string& out, std::string_view text) {
+  const std::size_t n = printable_length(text);
+  if (n == 0) {
+    out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
+  } else {
+    out += text.substr(0, n);
+  }
+  return std::max<std::size_t>(n, 1);
+}
+
 }  // namespace
 
 std::string quote(std::string_view text) {
@@ -55,15 +67,22 @@ std::string quote(std::string_view text) {
   std::string out = "'";
   for (std::size_t i = 0; i < text.size();) {
     if (i >= kMaxBytes) return out + fmt::format("...' ({} bytes)", text.size());
-    const std::size_t n = printable_length(text.substr(i));
-    if (n == 0) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[i]));
-    } else {
-      out += text.substr(i, n);
-    }
-    i += std::max<std::size_t>(n, 1);
+    i += append_printable(out, text.substr(i));
   }
   return out + "'";
+}
+
+std::string one_line(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 8192, kBegin = 1024, kEnd = 256;
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    if (text.size() > kMaxBytes && i >= kBegin && i < text.size() - kEnd) {
+      out += fmt::format("... ({} bytes) ...", text.size());
+      i = text.size() - kEnd;
+    }
+    i += append_printable(out, text.substr(i));
+  }
+  return out;
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& names) {

@@ -25,6 +25,9 @@ namespace sightline::apps {
 
 /// Text as it may stand in a message: control bytes and invalid UTF-8 escaped, cut to 60 bytes.
 [[nodiscard]] std::string quote(std::string_view text);
+/// A message that may hold a file's name as one line without control bytes; the middle of a long one is left
+/// out.
+[[nodiscard]] std::string one_line(std::string_view text);
 
 /// The nearest of `names` to `name`, or "" when none is near.
 [[nodiscard]] std::string nearest_name(std::string_view name, const std::vector<std::string>& names);

@@ -43,6 +43,8 @@ struct Invocation {
   std::vector<std::string> args;
   Output& out;  // data
   Output& err;  // talk; also the place of progress bars
+  // Lines of our own making that main prints below the message of an error: where in a text it lies.
+  std::string below_error{};
 };
 
 struct Command {

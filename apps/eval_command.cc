@@ -34,11 +34,11 @@ Result<int> run_eval(Invocation& call) {
   SIGHTLINE_TRY(const LoadOptions load, to_load_options(o.statements));
   SIGHTLINE_TRY(const ModelText text, load_model_text(o.model, load));
   SIGHTLINE_TRY(const std::string content, read_file(file));
-  SIGHTLINE_TRY(const auto ids, text.tokenizer.encode(content, {.add_special = !no_bos}));
+  SIGHTLINE_TRY(const auto ids,
+                in_source(file.string(), text.tokenizer.encode(content, {.add_special = !no_bos})));
   ThreadPool pool(resolve_threads(o.num_threads, call.err));
-  SIGHTLINE_TRY(Model model, Model::load(o.model, load, pool));
-
   const InterruptGuard interrupt;
+  SIGHTLINE_TRY(Model model, Model::load(o.model, load, pool));
   Progress progress(call.err);
   const auto run = [&](bool step_by_step) {
     eval.step_by_step = step_by_step;
@@ -55,7 +55,7 @@ Result<int> run_eval(Invocation& call) {
     auto result = run(step_by_step);
     progress.clear();
     if (!result && InterruptGuard::requested()) return kExitInterrupted;
-    if (!result) return tl::unexpected<Error>(std::move(result).error());
+    if (!result) return tl::unexpected<Error>(in_model(o, std::move(result)).error());
     const char* name = step_by_step ? "step_by_step" : "teacher_forced";
     out.emplace_back(name, JsonObject{{"num_targets", result->num_targets},
                                       {"loss", result->loss},

@@ -1,5 +1,7 @@
 // `sightline explain`: who sees whom and why, rotation angles, head mapping. Reads the command line and
 // prints the reports of apps/explain.
+#include <algorithm>
+
 #include "apps/command.h"
 #include "apps/explain/heads_report.h"
 #include "apps/explain/mask_report.h"
@@ -120,6 +122,14 @@ void add_mask_options(Cli& cli, MaskQuestion& mask) {
   cli.option("--dense", mask.dense, "ROWS", "dense: one row of 0 and 1 a query, with commas between");
 }
 
+// The mask, and below it a caret where parsing went wrong; "" where it parses or would not fit a line.
+std::string caret_of(const std::string& mask) {
+  std::size_t column = 0;
+  const bool printable = std::ranges::all_of(mask, [](char c) { return c >= ' ' && c <= '~'; });
+  if (parse_mask(mask, &column) || !printable || mask.size() > 100) return "";
+  return fmt::format("  {}\n  {}^\n", mask, std::string(column - 1, ' '));
+}
+
 template <typename Report>
 int print(Invocation& call, const Report& report, bool json) {
   if (json) {
@@ -176,6 +186,7 @@ Result<int> run_explain(Invocation& call) {
     SIGHTLINE_TRY(const HeadsReport report, make_heads_report(heads));
     return print(call, report, json);
   }
+  call.below_error = caret_of(mask.mask);
   SIGHTLINE_TRY(const MaskReport report, make_mask_report(mask));
   return print(call, report, json);
 }

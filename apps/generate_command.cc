@@ -17,11 +17,12 @@ struct Options {
   std::string prompt;
   std::vector<std::string> prompt_parts;
   std::filesystem::path prompt_file, batch_file;
-  std::string tokens;
+  std::optional<std::string> tokens;
   std::string system;
   bool has_prompt = false;
   bool chat = false, json = false, print_ids = false, parse_special = false, no_bos = false;
-  std::string key_type = "f32", value_type = "f32", fault;
+  std::string key_type = "f32", value_type = "f32";
+  std::optional<std::string> fault;
   std::optional<int> num_logprobs;
   GenerateOptions generate;
 };
@@ -86,16 +87,18 @@ void add_options(Cli& cli, Options& o) {
 /// The prompts as ids, from whichever source was named.
 Result<std::vector<std::vector<TokenId>>> read_prompts(const Options& o, const ModelText& text) {
   const int num_sources = (o.prompt_parts.empty() ? 0 : 1) + (o.prompt_file.empty() ? 0 : 1) +
-                          (o.batch_file.empty() ? 0 : 1) + (o.tokens.empty() ? 0 : 1);
+                          (o.batch_file.empty() ? 0 : 1) + (o.tokens ? 1 : 0);
   if (num_sources > 1 || o.prompt_parts.size() > 1) {
     return fail(ErrorKind::kInvalidArgument, "generate: give one of -p, -f, --batch, --tokens, once");
   }
-  if (!o.tokens.empty()) {
-    SIGHTLINE_TRY(auto ids, parse_ids(o.tokens));
+  if (o.tokens) {
+    SIGHTLINE_TRY(auto ids, parse_ids(*o.tokens));
     return std::vector<std::vector<TokenId>>{std::move(ids)};
   }
   std::vector<std::string> prompts;
+  std::string source = "--prompt";
   if (!o.batch_file.empty()) {
+    source = o.batch_file.string();
     SIGHTLINE_TRY(const std::string lines, read_file(o.batch_file, std::uint64_t{64} << 20));
     for (std::size_t begin = 0; begin < lines.size();) {
       const std::size_t end = std::min(lines.find('\n', begin), lines.size());
@@ -105,12 +108,15 @@ Result<std::vector<std::vector<TokenId>>> read_prompts(const Options& o, const M
     if (prompts.empty())
       return fail(ErrorKind::kInvalidContent, "{}: holds no prompt", o.batch_file.string());
   } else if (!o.prompt_file.empty()) {
+    source = o.prompt_file.string();
     SIGHTLINE_TRY(prompts.emplace_back(), read_file(o.prompt_file, std::uint64_t{64} << 20));
   } else {
     prompts.push_back(o.prompt_parts.empty() ? std::string() : o.prompt_parts.front());
   }
   std::vector<std::vector<TokenId>> ids;
-  for (const auto& prompt : prompts) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const std::string& prompt = prompts[i];
+    const std::string where = o.batch_file.empty() ? source : fmt::format("{}: line {}", source, i + 1);
     if (o.chat) {
       if (!text.chat_template) {
         return fail(ErrorKind::kInvalidContent, "{}: holds no chat template, which --chat needs",
@@ -119,10 +125,12 @@ Result<std::vector<std::vector<TokenId>>> read_prompts(const Options& o, const M
       std::vector<ChatMessage> messages;
       if (!o.system.empty()) messages.push_back({"system", o.system});
       messages.push_back({"user", prompt});
-      SIGHTLINE_TRY(ids.emplace_back(), text.chat_template->encode(text.tokenizer, messages, true));
+      SIGHTLINE_TRY(ids.emplace_back(),
+                    in_source(where, text.chat_template->encode(text.tokenizer, messages, true)));
     } else {
-      SIGHTLINE_TRY(ids.emplace_back(), text.tokenizer.encode(prompt, {.add_special = !o.no_bos,
-                                                                       .parse_special = o.parse_special}));
+      SIGHTLINE_TRY(ids.emplace_back(),
+                    in_source(where, text.tokenizer.encode(prompt, {.add_special = !o.no_bos,
+                                                                    .parse_special = o.parse_special})));
     }
     if (ids.back().empty() && text.tokenizer.bos_id() >= 0) ids.back().push_back(text.tokenizer.bos_id());
   }
@@ -179,7 +187,8 @@ void print_result(Invocation& call, const Options& o, const Tokenizer& tokenizer
 
 void say_finish(Invocation& call, const GenerateResult& result, std::int64_t context) {
   if (result.reason == FinishReason::kContext) {
-    call.err.print("note: ended because the context of {} tokens is full\n", context);
+    call.err.print("note: ended because the context of {} token{} is full\n", context,
+                   context == 1 ? "" : "s");
   }
 }
 
@@ -209,6 +218,7 @@ Result<int> run_generate(Invocation& call) {
   SIGHTLINE_TRY(const auto prompts, read_prompts(o, text));
   ThreadPool pool(resolve_threads(o.model.num_threads, call.err));
 
+  const InterruptGuard interrupt;
   Progress progress(call.err);
   progress.update(0, 0, "loading weights");
   SIGHTLINE_TRY(Model model, Model::load(o.model.model, load, pool));
@@ -218,9 +228,8 @@ Result<int> run_generate(Invocation& call) {
                    model.spec().context_length);
   }
 
-  const InterruptGuard interrupt;
   GenerateHooks hooks;
-  if (!o.fault.empty()) SIGHTLINE_CHECK(plant_fault(o.fault, model, hooks));
+  if (o.fault) SIGHTLINE_CHECK(plant_fault(*o.fault, model, hooks));
   hooks.cancelled = [&] { return InterruptGuard::requested() || !call.out.ok(); };
   const bool streams = prompts.size() == 1 && !o.json && !o.print_ids;
   const auto start = std::chrono::steady_clock::now();
@@ -240,7 +249,8 @@ Result<int> run_generate(Invocation& call) {
                     fmt::format("{} prompt + {} new tokens, {:.1f} tokens/s", num_prefilled, num_new,
                                 seconds > 0 ? num_done / seconds : 0.0));
   };
-  SIGHTLINE_TRY(const auto results, generate(model, text.tokenizer, prompts, o.generate, hooks));
+  SIGHTLINE_TRY(const auto results,
+                in_model(o.model, generate(model, text.tokenizer, prompts, o.generate, hooks)));
   progress.clear();
 
   if (o.json) {

@@ -61,7 +61,7 @@ int finish(Invocation& call, Result<int> result) {
     result = tl::unexpected<Error>(flushed.error());
   }
   if (result) return *result;
-  call.err.print("sightline: {}\n", result.error().message);
+  call.err.print("sightline: {}\n{}", one_line(result.error().message), call.below_error);
   (void)call.err.flush();
   return exit_code(result.error().kind);
 }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "apps/command.h"
 #include "apps/load_options.h"
@@ -25,6 +27,20 @@ void add_run_options(Cli& cli, ModelOptions& options);
 
 /// Threads to run with: what was asked for, capped at what the process may use with a note on standard error.
 [[nodiscard]] int resolve_threads(std::int64_t requested, Output& err);
+
+/// `result`, whose error, if any, begins with the file or option that it is about.
+template <typename T>
+[[nodiscard]] Result<T> in_source(std::string_view source, Result<T> result) {
+  if (!result) return fail(result.error().kind, "{}: {}", source, result.error().message);
+  return result;
+}
+
+/// `result` of running the model: content that is at fault is its weights.
+template <typename T>
+[[nodiscard]] Result<T> in_model(const ModelOptions& options, Result<T> result) {
+  const bool is_content = !result && result.error().kind == ErrorKind::kInvalidContent;
+  return is_content ? in_source(options.model, std::move(result)) : std::move(result);
+}
 
 /// "f32" or "bf16" as a storage type.
 [[nodiscard]] Result<StorageType> parse_storage_type(std::string_view what, std::string_view text);

@@ -34,7 +34,7 @@ Result<std::vector<TokenId>> parse_id_list(std::string_view text) {
     const std::string_view word = text.substr(0, text.find_first_of(", \t\r\n"));
     std::int64_t id = 0;
     SIGHTLINE_CHECK(parse_value("token id", word, id));
-    if (id < 0 || id > INT32_MAX) return fail(ErrorKind::kInvalidArgument, "tokenize: {} is no token id", id);
+    if (id < 0 || id > INT32_MAX) return fail(ErrorKind::kInvalidArgument, "{} is no token id", id);
     ids.push_back(static_cast<TokenId>(id));
     text.remove_prefix(word.size());
   }
@@ -63,9 +63,12 @@ Result<int> run_tokenize(Invocation& call) {
   SIGHTLINE_TRY(const LoadOptions load, to_load_options(model.statements));
   SIGHTLINE_TRY(const ModelText text, load_model_text(model.model, load));
   std::string input;
+  std::string source = "TEXT";
   if (!file.empty()) {
+    source = file.string();
     SIGHTLINE_TRY(input, read_file(file, std::uint64_t{64} << 20));
   } else if (texts.empty()) {
+    source = "standard input";
     SIGHTLINE_TRY(input, read_standard_input());
   } else {
     input = fmt::format("{}", fmt::join(texts, " "));
@@ -73,8 +76,8 @@ Result<int> run_tokenize(Invocation& call) {
 
   std::vector<TokenId> ids;
   if (decode) {
-    SIGHTLINE_TRY(ids, parse_id_list(input));
-    SIGHTLINE_TRY(const std::string out, text.tokenizer.decode(ids, !keep_special));
+    SIGHTLINE_TRY(ids, in_source(source, parse_id_list(input)));
+    SIGHTLINE_TRY(const std::string out, in_source(source, text.tokenizer.decode(ids, !keep_special)));
     if (json) {
       call.out.print("{}\n", Json(JsonObject{{"text", out}}).dump());
     } else {
@@ -82,7 +85,8 @@ Result<int> run_tokenize(Invocation& call) {
     }
     return 0;
   }
-  SIGHTLINE_TRY(ids, text.tokenizer.encode(input, {.add_special = !no_bos, .parse_special = parse_special}));
+  SIGHTLINE_TRY(ids, in_source(source, text.tokenizer.encode(
+                                           input, {.add_special = !no_bos, .parse_special = parse_special})));
   if (!json) {
     call.out.print("{}\n", fmt::join(ids, ","));
     return 0;

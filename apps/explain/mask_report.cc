@@ -12,16 +12,6 @@ namespace {
 
 using List = std::vector<std::int64_t>;
 
-// The parser's message, and below it the text with a caret where it went wrong.
-Result<MaskSpec> parse_with_caret(const std::string& text) {
-  std::size_t column = 0;
-  auto mask = parse_mask(text, &column);
-  const bool printable = std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~'; });
-  if (mask || !printable || text.size() > 100) return mask;
-  return fail(ErrorKind::kInvalidArgument, "{}\n  {}\n  {}^", mask.error().message, text,
-              std::string(column - 1, ' '));
-}
-
 // Where query i finds what was said of the keys: at the row of the same number when both lists are one, else
 // at the only key of its position.
 Result<std::size_t> key_of_query(const List& q_pos, const List& kv_pos, std::size_t i,
@@ -176,7 +166,7 @@ MaskTables MaskReport::tables() const {
 
 Result<MaskReport> make_mask_report(const MaskQuestion& question) {
   MaskReport report;
-  SIGHTLINE_TRY(report.mask, parse_with_caret(question.mask));
+  SIGHTLINE_TRY(report.mask, parse_mask(question.mask));
   // Neither list: eight tokens. Keys only: the queries are the keys. Queries only: all keys up to the last.
   List q_pos;
   List kv_pos;

@@ -32,7 +32,7 @@ struct MaskReport {
   [[nodiscard]] MaskTables tables() const;
 };
 
-/// Errors (kInvalidArgument): the mask, with a caret line under the column; lists that do not fit each other.
+/// Errors (kInvalidArgument): the mask, with the column; lists that do not fit each other.
 [[nodiscard]] Result<MaskReport> make_mask_report(const MaskQuestion& question);
 
 /// The picture with its legend and proofs, or the reason.

@@ -49,7 +49,8 @@ Result<EvalResult> evaluate_loss(Model& model, std::span<const TokenId> ids, con
       SIGHTLINE_CHECK(batch.run(model, cache, {}));
       for (std::int64_t i = 0; i < n; ++i) {
         const TokenId target = ids[at + static_cast<std::size_t>(i) + 1];
-        result.nll.push_back(-*token_logprob(batch.logits(i), target, 0, scratch).logprob);
+        SIGHTLINE_TRY(const TokenLogprob entry, token_logprob(batch.logits(i), target, 0, scratch));
+        result.nll.push_back(-*entry.logprob);
         sum += result.nll.back();
       }
       if (on_progress && !on_progress(begin + fed + n, num_tokens)) {

@@ -28,6 +28,9 @@ struct Sequence {
   std::int64_t first_logit_row = 0;
 };
 
+/// Sequences that run together. More would not be faster, and each holds its cache.
+constexpr int kMaxSequencesPerCall = 256;
+
 class Run {
  public:
   Run(Model& model, const Tokenizer& tokenizer, const GenerateOptions& options, const GenerateHooks& hooks)
@@ -115,14 +118,17 @@ class Run {
 
   [[nodiscard]] bool scores_prompt() const { return options_.echo && options_.num_logprobs.has_value(); }
 
-  /// One forward over every open sequence.
+  /// One forward over the open sequences, first come, first served. Those left over hold no cache yet.
   Result<void> step() {
     batch_.clear();
     std::int64_t budget = options_.chunk;
+    int num_fed = 0;
     std::int64_t logit_budget = max_logit_rows(model_.spec().vocab_size);
     for (auto& s : sequences_) {
-      if (s.done) continue;
+      s.num_feeding = 0;
+      if (s.done || logit_budget <= 0 || num_fed == kMaxSequencesPerCall) continue;
       SIGHTLINE_CHECK(feed(s, budget, logit_budget));
+      ++num_fed;
     }
     SIGHTLINE_CHECK(batch_.run(model_, *cache_, hooks_.specs));
     for (auto& s : sequences_) {
@@ -168,20 +174,22 @@ class Run {
     for (std::int64_t position = s.first_logit_row; position < s.num_fed; ++position) {
       const auto logits = batch_.logits(s.first_logit + position - s.first_logit_row);
       if (position + 1 < std::ssize(s.tokens)) {
-        record(s, logits, s.tokens[static_cast<std::size_t>(position + 1)]);
+        SIGHTLINE_CHECK(record(s, logits, s.tokens[static_cast<std::size_t>(position + 1)]));
         continue;
       }
       if (options_.max_tokens == 0) return finish(s, FinishReason::kLength);
       SIGHTLINE_TRY(const TokenId id, s.sampler.sample(logits, s.tokens));
-      record(s, logits, id);
+      SIGHTLINE_CHECK(record(s, logits, id));
       return accept(s, id);
     }
     return {};
   }
 
-  void record(Sequence& s, std::span<const float> logits, TokenId id) {
-    if (!options_.num_logprobs) return;
-    s.result.logprobs.push_back(token_logprob(logits, id, *options_.num_logprobs, scratch_));
+  Result<void> record(Sequence& s, std::span<const float> logits, TokenId id) {
+    if (!options_.num_logprobs) return {};
+    SIGHTLINE_TRY(s.result.logprobs.emplace_back(),
+                  token_logprob(logits, id, *options_.num_logprobs, scratch_));
+    return {};
   }
 
   Result<void> accept(Sequence& s, TokenId id) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "logprobs.h"
+
 namespace sightline {
 
 namespace {
@@ -13,14 +15,10 @@ bool within(double x, double low, double high) { return x >= low && x <= high; }
 Result<TokenId> greedy(std::span<const float> logits) {
   std::size_t best = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) {
-      return fail(ErrorKind::kInvalidContent,
-                  "sample: the logit of token {} is NaN; the model's weights or "
-                  "activations are not finite",
-                  i);
-    }
+    if (std::isnan(logits[i])) return broken_logits(static_cast<std::int64_t>(i), logits[i]);
     if (logits[i] > logits[best]) best = i;
   }
+  if (std::isinf(logits[best])) return broken_logits(static_cast<std::int64_t>(best), logits[best]);
   return static_cast<TokenId>(best);
 }
 
@@ -57,7 +55,7 @@ Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const T
   }
   SIGHTLINE_TRY(const TokenId best, greedy(logits));
   const double top = logits[static_cast<std::size_t>(best)];
-  if (options_.temperature == 0.0 || !std::isfinite(top)) return best;
+  if (options_.temperature == 0.0) return best;
 
   candidates_.clear();
   for (std::size_t i = 0; i < logits.size(); ++i) {

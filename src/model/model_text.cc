@@ -87,16 +87,22 @@ Result<TextParts> read_text_parts(const std::string& path, const LoadOptions& op
 
 Result<ModelText> load_model_text(const std::string& path, const LoadOptions& options) {
   SIGHTLINE_TRY(TextParts parts, read_text_parts(path, options));
+  std::error_code error;
+  if (!parts.tokenizer && std::filesystem::is_directory(path, error)) {
+    return fail(ErrorKind::kNoInput, "{}: holds no tokenizer.json", path);
+  }
   if (!parts.tokenizer) {
     return fail(ErrorKind::kInvalidContent, "{}: there is no tokenizer in it", path);
   }
   ModelText text{std::move(*parts.tokenizer), std::nullopt};
   if (!parts.chat_template.empty()) {
-    SIGHTLINE_TRY(
-        ChatTemplate chat_template,
+    auto chat_template =
         ChatTemplate::parse(parts.chat_template, special_text(text.tokenizer, text.tokenizer.bos_id()),
-                            special_text(text.tokenizer, text.tokenizer.eos_id())));
-    text.chat_template.emplace(std::move(chat_template));
+                            special_text(text.tokenizer, text.tokenizer.eos_id()));
+    if (!chat_template) {
+      return fail(chat_template.error().kind, "{}: {}", path, chat_template.error().message);
+    }
+    text.chat_template.emplace(std::move(*chat_template));
   }
   return text;
 }

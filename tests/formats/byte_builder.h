@@ -59,6 +59,25 @@ inline ByteBuilder gguf_start(std::uint64_t num_tensors, std::uint64_t num_keys,
   return ByteBuilder().raw("GGUF").u32(version).u64(num_tensors).u64(num_keys);
 }
 
+/// One key of the given type number, whose value bytes are `value`.
+inline ByteBuilder one_key(std::string_view key, std::uint32_t type, const ByteBuilder& value) {
+  return gguf_start(0, 1).str(key).u32(type).append(value);
+}
+
+/// The entry of a tensor in the table, as stored: the fastest dimension first.
+inline ByteBuilder table_row(std::string_view name, const std::vector<std::uint64_t>& dims,
+                             std::uint32_t type, std::uint64_t offset) {
+  ByteBuilder b;
+  b.str(name).u32(static_cast<std::uint32_t>(dims.size()));
+  for (const auto d : dims) b.u64(d);
+  return b.u32(type).u64(offset);
+}
+
+/// A file of one tensor with `data_bytes` of data behind it.
+inline ByteBuilder one_tensor(const ByteBuilder& row, std::size_t data_bytes) {
+  return gguf_start(1, 0).append(row).pad(32).zeros(data_bytes);
+}
+
 inline Result<GgufFile> open_gguf(const std::vector<std::byte>& bytes) {
   return GgufFile::open(memory_bytes("test.gguf", bytes));
 }

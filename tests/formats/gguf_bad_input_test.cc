@@ -14,24 +14,6 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
-// One key of the given type number, whose value bytes are `value`.
-ByteBuilder one_key(std::string_view key, std::uint32_t type, const ByteBuilder& value) {
-  return gguf_start(0, 1).str(key).u32(type).append(value);
-}
-
-ByteBuilder table_row(std::string_view name, std::vector<std::uint64_t> dims_fastest_first,
-                      std::uint32_t type, std::uint64_t offset) {
-  ByteBuilder b;
-  b.str(name).u32(static_cast<std::uint32_t>(dims_fastest_first.size()));
-  for (const auto d : dims_fastest_first) b.u64(d);
-  return b.u32(type).u64(offset);
-}
-
-// A file of one tensor with `data_bytes` of data behind it.
-ByteBuilder one_tensor(const ByteBuilder& row, std::size_t data_bytes) {
-  return gguf_start(1, 0).append(row).pad(32).zeros(data_bytes);
-}
-
 // Two tensors of 4 and 3 floats, keys of every type; about 600 bytes.
 ByteBuilder sample(std::uint32_t version = 3) {
   ByteBuilder b = gguf_start(2, 14, version);

@@ -200,7 +200,7 @@ TEST_F(ModelInfoTest, MissingInputsAreNoInput) {
   }
   const auto text = load_model_text(folder_.file("empty"));
   ASSERT_FALSE(text);
-  EXPECT_EQ(text.error().kind, ErrorKind::kInvalidContent);
+  EXPECT_EQ(text.error().kind, ErrorKind::kNoInput) << text.error().message;
 }
 
 TEST_F(ModelInfoTest, ConfigThatIsNoObjectIsRefused) {

@@ -71,6 +71,9 @@ RunResult run_program(const std::vector<std::string>& argv, const RunOptions& op
       std::array<char, 1 << 16> chunk;
       const ssize_t n = ::read(polled[i].fd, chunk.data(), chunk.size());
       if (n > 0) {
+        if (i == 0 && result.out.empty() && options.signal_after_output != 0) {
+          ::kill(child, options.signal_after_output);
+        }
         (i == 0 ? result.out : result.err).append(chunk.data(), static_cast<std::size_t>(n));
       } else {
         ::close(std::exchange(polled[i].fd, -1));
@@ -84,7 +87,9 @@ RunResult run_program(const std::vector<std::string>& argv, const RunOptions& op
   }
   if (polled[2].fd >= 0) ::close(polled[2].fd);
   int status = 0;
-  ::waitpid(child, &status, 0);
+  rusage usage{};
+  ::wait4(child, &status, 0, &usage);
+  result.peak_bytes = static_cast<std::size_t>(usage.ru_maxrss) << 10;
   ::signal(SIGPIPE, old_handler);
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);

@@ -16,7 +16,8 @@ struct RunOptions {
   bool breaks_stdout = false;           // the reader of the pipe is gone from the start
   std::size_t address_space_bytes = 0;  // ulimit -v; 0: no limit
   std::string working_directory;
-  int timeout_seconds = 60;  // then it is killed: signal 9
+  int signal_after_output = 0;  // sent once, when the first byte of standard output arrives
+  int timeout_seconds = 60;     // then it is killed: signal 9
 };
 
 struct RunResult {
@@ -24,6 +25,7 @@ struct RunResult {
   int signal = 0;
   std::string out;
   std::string err;
+  std::size_t peak_bytes = 0;  // largest resident size; at least that of the test at the start
 };
 
 /// Runs `argv[0]` with `argv`. A program that cannot be started has exit code 127.

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sightline/base/json.h"
 #include "sightline/formats/gguf.h"
 #include "sightline/text/tokenizer.h"
 #include "text/utf8.h"
@@ -136,6 +137,37 @@ inline TokenizerSpec small_piece_spec() {
   spec.eos_id = 2;
   spec.unk_id = 0;
   return spec;
+}
+
+/// small_byte_spec() as tokenizer.json.
+inline Json small_byte_json() {
+  const TokenizerSpec spec = small_byte_spec();
+  JsonObject vocab;
+  JsonArray added, merges;
+  for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
+    if (spec.types[i] == 3) {
+      added.push_back(
+          JsonObject{{"id", Json(static_cast<int>(i))}, {"content", spec.tokens[i]}, {"special", true}});
+    } else {
+      vocab.emplace_back(spec.tokens[i], static_cast<int>(i));
+    }
+  }
+  for (const std::string& merge : spec.merges) merges.push_back(Json(merge));
+  Json model = JsonObject{{"type", "BPE"}, {"vocab", std::move(vocab)}, {"merges", std::move(merges)}};
+  Json byte_level = JsonObject{{"type", "ByteLevel"}, {"add_prefix_space", false}};
+  return JsonObject{
+      {"added_tokens", std::move(added)}, {"normalizer", nullptr}, {"pre_tokenizer", byte_level},
+      {"post_processor", nullptr},        {"decoder", byte_level}, {"model", std::move(model)}};
+}
+
+/// The member `key` of an object, made where it is missing.
+inline Json& member(Json& json, std::string_view key) {
+  auto& object = std::get<JsonObject>(const_cast<Json::Value&>(json.value()));
+  for (JsonMember& item : object) {
+    if (item.first == key) return item.second;
+  }
+  object.emplace_back(std::string(key), nullptr);
+  return object.back().second;
 }
 
 }  // namespace sightline::text

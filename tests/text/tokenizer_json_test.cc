@@ -10,27 +10,6 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-/// small_byte_spec() as tokenizer.json.
-Json small_byte_json() {
-  const TokenizerSpec spec = small_byte_spec();
-  JsonObject vocab;
-  JsonArray added, merges;
-  for (std::size_t i = 0; i < spec.tokens.size(); ++i) {
-    if (spec.types[i] == 3) {
-      added.push_back(
-          JsonObject{{"id", Json(static_cast<int>(i))}, {"content", spec.tokens[i]}, {"special", true}});
-    } else {
-      vocab.emplace_back(spec.tokens[i], static_cast<int>(i));
-    }
-  }
-  for (const std::string& merge : spec.merges) merges.push_back(Json(merge));
-  Json model = JsonObject{{"type", "BPE"}, {"vocab", std::move(vocab)}, {"merges", std::move(merges)}};
-  Json byte_level = JsonObject{{"type", "ByteLevel"}, {"add_prefix_space", false}};
-  return JsonObject{
-      {"added_tokens", std::move(added)}, {"normalizer", nullptr}, {"pre_tokenizer", byte_level},
-      {"post_processor", nullptr},        {"decoder", byte_level}, {"model", std::move(model)}};
-}
-
 /// small_piece_spec() with merges in place of scores.
 Json small_piece_json() {
   const std::string blank = "\xE2\x96\x81";
@@ -66,15 +45,6 @@ Json small_piece_json() {
                                 Json(added).dump(), blank, blank, blank, model.dump()),
                     "test")
       .value();
-}
-
-Json& member(Json& json, std::string_view key) {
-  auto& object = std::get<JsonObject>(const_cast<Json::Value&>(json.value()));
-  for (JsonMember& item : object) {
-    if (item.first == key) return item.second;
-  }
-  object.emplace_back(std::string(key), nullptr);
-  return object.back().second;
 }
 
 Tokenizer load(const Json& json, std::string_view config = {}) {

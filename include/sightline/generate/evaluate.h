@@ -27,7 +27,8 @@ struct EvalResult {
 };
 
 /// Cuts `ids` into windows of `context` tokens that see nothing of each other and sums in order of the text.
-/// Errors: kInvalidArgument (fewer than 2 tokens, ids outside the vocabulary).
+/// Errors: kInvalidArgument (fewer than 2 tokens, ids outside the vocabulary), kInvalidContent (logits that
+/// are not finite).
 /// `on_progress(done, all)` after each forward; returning false ends with kTryLater ("cancelled").
 [[nodiscard]] Result<EvalResult> evaluate_loss(
     Model& model, std::span<const TokenId> ids, const EvalOptions& options,

@@ -68,7 +68,7 @@ struct GenerateHooks {
 
 /// Generates after each prompt. With max_tokens 0 it only scores the prompts.
 /// Errors: kInvalidArgument (options, an empty prompt, ids outside the vocabulary, a prompt longer than the
-/// context), kInvalidContent (logits that are NaN), kOutOfMemory.
+/// context), kInvalidContent (logits that are not finite), kOutOfMemory.
 [[nodiscard]] Result<std::vector<GenerateResult>> generate(Model& model, const Tokenizer& tokenizer,
                                                            std::span<const std::vector<TokenId>> prompts,
                                                            const GenerateOptions& options,

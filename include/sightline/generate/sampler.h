@@ -36,7 +36,8 @@ class Sampler {
   explicit Sampler(const SamplingOptions& options) : options_(options), rng_(options.seed) {}
 
   /// The next token after `history` (prompt included). Ties go to the smaller id.
-  /// Errors: kInvalidContent when no logit is a number or one is NaN: the weights are broken.
+  /// Errors: kInvalidContent when a logit is NaN or plus infinity, or all are minus infinity: the weights are
+  /// broken.
   /// Cost: one pass over the vocabulary when greedy, else one partial sort.
   [[nodiscard]] Result<TokenId> sample(std::span<const float> logits, std::span<const TokenId> history);
 
