@@ -1,5 +1,6 @@
 // Stands in for the commands that a core-only build leaves out (full_commands of CMakeLists.txt).
 #include "apps/command.h"
+#include "apps/out_of_memory.h"
 
 namespace sightline::apps {
 
@@ -13,6 +14,8 @@ Result<int> left_out(std::string_view command) {
 }
 
 }  // namespace
+
+void install_out_of_memory_handler(void (*)()) {}
 
 Result<int> run_demo(Invocation&) { return left_out("demo"); }
 Result<int> run_eval(Invocation&) { return left_out("eval"); }

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "apps/command.h"
+#include "apps/out_of_memory.h"
 #include "sightline/kernels/kernel_table.h"
 
 namespace sightline::apps {
@@ -85,6 +86,8 @@ constexpr std::string_view kNoMemory = "sightline: out of memory\n";
   end_now("sightline: an unexpected exception; this is a bug\n", ErrorKind::kInternal);
 }
 
+[[noreturn]] void on_out_of_memory() { end_now(kNoMemory, ErrorKind::kOutOfMemory); }
+
 // Before the initialisers of other files, which allocate.
 [[gnu::constructor(101)]] void install_terminate_handler() { std::set_terminate(on_terminate); }
 
@@ -98,6 +101,7 @@ void occupy_standard_descriptors() {
 
 int main_impl(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
+  install_out_of_memory_handler(on_out_of_memory);
   occupy_standard_descriptors();
   Output out(STDOUT_FILENO, "standard output");
   Output err(STDERR_FILENO, "standard error");

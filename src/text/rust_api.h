@@ -1,6 +1,7 @@
 /* The C border of src/text/rust: what its lib.rs exports, and nothing else. Statuses: 0 done, 1 refused (the
- * text of the error goes to `error`), 2 a panic was caught (likewise). Results go to callbacks during the
- * call; memory never changes owner. Handles may be used from several threads at once. */
+ * text of the error goes to `error`), 2 a panic was caught, 3 the system refused a thread (likewise). Results
+ * go to callbacks during the call; memory never changes owner. Handles may be used from several threads at
+ * once. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,6 +20,9 @@ typedef struct sl_text {
   const uint8_t* data;
   size_t len;
 } sl_text;
+
+/* Called where an allocation is refused; if it returns, or there is none, the process is aborted. */
+void sl_on_out_of_memory(void (*handler)(void));
 
 typedef struct sl_sink {
   void* context;

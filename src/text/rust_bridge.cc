@@ -35,7 +35,9 @@ std::string StringSink::take() {
 }
 
 tl::unexpected<Error> rust_error(int32_t status, std::string_view what, StringSink& message) {
-  const ErrorKind kind = status == 2 ? ErrorKind::kInternal : ErrorKind::kInvalidContent;
+  const ErrorKind kind = status == 2   ? ErrorKind::kInternal
+                         : status == 3 ? ErrorKind::kOutOfMemory
+                                       : ErrorKind::kInvalidContent;
   return fail(kind, "{}: {}", what, message.take());
 }
 

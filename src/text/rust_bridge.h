@@ -37,7 +37,8 @@ class StringSink {
   bool failed_ = false;
 };
 
-/// The error for a status of rust_api.h that is not 0: kInvalidContent, or kInternal for a panic.
+/// The error for a status of rust_api.h that is not 0: kInvalidContent, kInternal for a panic, or
+/// kOutOfMemory where the system refused a thread.
 [[nodiscard]] tl::unexpected<Error> rust_error(int32_t status, std::string_view what, StringSink& message);
 
 /// A compiled pattern (the syntax of the Rust crate fancy-regex: look-around, Unicode classes).

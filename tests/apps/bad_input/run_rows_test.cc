@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "apps/bad_input/program.h"
+#include "sightline/formats/gguf_writer.h"
+#include "text/tokenizer_fixtures.h"
 
 namespace sightline::testing {
 namespace {
@@ -168,6 +170,26 @@ TEST_F(RunRowsTest, Row112LittleAddressSpaceEndsWith71NeverBySignal) {
   }
 }
 
+// Pre-tokenizers, and chat templates on a thread of their own, are not C++: nothing there throws.
+TEST_F(RunRowsTest, Row112MemoryRefusedToTheRustPartEndsWith71) {
+  const std::string words = folder_.file("words");
+  std::string content;
+  for (int i = 0; i < 2'000'000; ++i) content += "a b ";
+  put_text(words, content);
+  const std::string vocabulary = folder_.file("v.gguf");
+  auto writer = create_gguf(vocabulary, tokenizer_entries(text::small_byte_spec()), {}, true);
+  ASSERT_TRUE(writer && writer->commit());
+  for (const std::size_t mebibytes : {48, 64, 96, 128}) {
+    SCOPED_TRACE(mebibytes);
+    expect_failure(
+        sightline({"tokenize", "-m", vocabulary, "-f", words}, {.address_space_bytes = mebibytes << 20}), 71,
+        {"out of memory"});
+  }
+  tiny_.write_with(model_, "tokenizer.chat_template", std::string("{{ messages[0].content }}"));
+  expect_failure(generate({"--chat", "-p", "h"}, {.address_space_bytes = std::size_t{160} << 20}), 71,
+                 {"chat template", "thread"});
+}
+
 TEST_F(RunRowsTest, Row113ReportsReplaceNothingUnlessForcedAndLeaveNothingBehind) {
   const std::string report = folder_.file("report");
   put_text(report, "kept");
@@ -219,7 +241,9 @@ TEST_F(RunRowsTest, BatchesOfEmptyLinesAndOfManyPromptsRun) {
   put_text(batch, "\n\nhello\n\n");
   const RunResult few = generate({"-n", "2", "--batch", batch, "--json"});
   ASSERT_EQ(few.exit_code, 0) << few.err;
-  EXPECT_EQ(parse_json(few.out, "batch")->as_array()->size(), 4U);
+  const auto results = parse_json(few.out, "batch");
+  ASSERT_TRUE(results && results->as_array() != nullptr) << few.out;
+  EXPECT_EQ(results->as_array()->size(), 4U);
   put_text(batch, "");
   expect_failure(generate({"--batch", batch}), 65, {batch, "holds no prompt"});
   // A bounded number of them runs at a time, and only those hold a cache.

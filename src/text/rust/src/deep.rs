@@ -10,6 +10,9 @@ const STACK_BYTES: usize = 256 << 20;
 /// Far beyond what the other limits allow; what still runs then is left to itself.
 const MAX_TIME: Duration = Duration::from_secs(3);
 
+/// How the error of a thread that the system refused begins.
+pub const NO_THREAD: &str = "cannot start a thread";
+
 pub fn on_deep_stack<T: Send + 'static>(
     body: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
@@ -19,7 +22,7 @@ pub fn on_deep_stack<T: Send + 'static>(
         .spawn(move || {
             let _ = sender.send(catch_unwind(AssertUnwindSafe(body)));
         })
-        .map_err(|e| format!("cannot start a thread: {e}"))?;
+        .map_err(|e| format!("{NO_THREAD}: {e}"))?;
     match receiver.recv_timeout(MAX_TIME) {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(panic)) => resume_unwind(panic),

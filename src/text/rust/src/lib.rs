@@ -3,6 +3,7 @@
 
 mod deep;
 mod matcher;
+mod memory;
 mod namespaces;
 mod regex;
 mod template;
@@ -16,6 +17,7 @@ pub type RangesCallback = unsafe extern "C" fn(*mut c_void, *const u64, usize);
 const OK: i32 = 0;
 const REFUSED: i32 = 1;
 const PANICKED: i32 = 2;
+const NO_RESOURCE: i32 = 3;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -59,7 +61,11 @@ fn guarded(error: Sink, body: impl FnOnce() -> Result<(), String>) -> i32 {
         Ok(Ok(())) => OK,
         Ok(Err(text)) => {
             error.send(&text);
-            REFUSED
+            if text.starts_with(deep::NO_THREAD) {
+                NO_RESOURCE
+            } else {
+                REFUSED
+            }
         }
         Err(panic) => {
             let text = panic
@@ -77,6 +83,11 @@ fn guarded(error: Sink, body: impl FnOnce() -> Result<(), String>) -> i32 {
 fn silence_panics() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+}
+
+#[no_mangle]
+pub extern "C" fn sl_on_out_of_memory(handler: memory::Handler) {
+    memory::set_handler(handler);
 }
 
 /// # Safety
