@@ -96,10 +96,36 @@ class Demo {
     out_.print("  text      {}{}\n", kPrompt, out_.paint(Color::kCyan, line));
   }
 
-  void print_shapes() {
-    const auto& layer = model_.spec().layers.front().attention.heads;
-    out_.print("  shapes    q [{}, {}, {}]  k, v [{}, {}, {}]  as before\n", kChunk, layer.num_q_heads,
-               layer.qk_head_dim, std::ssize(prompt_), layer.num_kv_heads, layer.qk_head_dim);
+  /// Shapes of the calls of the prompt, as the engine is given them.
+  struct Call {
+    std::ptrdiff_t num_queries = 0;
+    std::ptrdiff_t num_keys = 0;
+    HeadSpec heads;
+    bool operator==(const Call&) const = default;
+  };
+
+  /// The text in chunks of kChunk, and the calls that the prompt took.
+  Result<std::string> watched_text_of(const GenerateHooks& hooks, std::vector<Call>& calls) {
+    const AttentionSpec& spec =
+        hooks.specs.empty() ? model_.spec().layers.front().attention : hooks.specs.front();
+    GenerateHooks watched = hooks;
+    watched.change_call = [&](CallCoords& call) -> Result<void> {
+      if (hooks.change_call) SIGHTLINE_CHECK(hooks.change_call(call));
+      if (call.num_cached < std::ssize(prompt_)) {
+        calls.push_back(
+            {std::ssize(call.q_coords), call.num_cached + std::ssize(call.kv_coords), spec.heads});
+      }
+      return {};
+    };
+    return text_of(watched, kChunk);
+  }
+
+  void print_shapes(const std::vector<Call>& calls) {
+    const Call& last = calls.back();
+    out_.print("  shapes    q [{}, {}, {}]  k [{}, {}, {}]  v [{}, {}, {}]  {}\n", last.num_queries,
+               last.heads.num_q_heads, last.heads.qk_head_dim, last.num_keys, last.heads.num_kv_heads,
+               last.heads.qk_head_dim, last.num_keys, last.heads.num_kv_heads, last.heads.v_head_dim,
+               calls == right_calls_ ? "in every call as in the right run" : "NOT as in the right run");
   }
 
   void print_relation(const RelationReport& r) {
@@ -126,6 +152,7 @@ class Demo {
     SIGHTLINE_TRY(const std::string whole, text_of({}, std::ssize(prompt_), &whole_ids));
     print_text(whole);
     const GenerateHooks none;
+    SIGHTLINE_CHECK(watched_text_of(none, right_calls_));
     for (const std::int64_t chunk : {kChunk, std::int64_t{1}}) {
       std::vector<TokenId> ids;
       SIGHTLINE_CHECK(text_of({}, chunk, &ids));
@@ -142,8 +169,9 @@ class Demo {
     out_.print("  planted   {}\n", fault.says);
     GenerateHooks hooks;
     SIGHTLINE_CHECK(plant_fault(std::string(fault.slug), model_, hooks));
-    print_shapes();
-    SIGHTLINE_TRY(const std::string text, text_of(hooks, kChunk));
+    std::vector<Call> calls;
+    SIGHTLINE_TRY(const std::string text, watched_text_of(hooks, calls));
+    print_shapes(calls);
     print_text(text);
     return print_relations(hooks);
   }
@@ -152,6 +180,7 @@ class Demo {
   Model& model_;
   const Tokenizer& tokenizer_;
   std::vector<TokenId> prompt_;
+  std::vector<Call> right_calls_;
   int next_part_ = 3;
 };
 

@@ -185,6 +185,43 @@ void print_result(Invocation& call, const Options& o, const Tokenizer& tokenizer
   }
 }
 
+/// How long the parts of a run took, for a person at a terminal.
+class Speed {
+ public:
+  void prompts_done() {
+    if (!decode_start_) decode_start_ = Clock::now();
+  }
+  [[nodiscard]] double seconds() const { return seconds_between(start_, Clock::now()); }
+  /// Nothing where standard error is no terminal.
+  void say(Output& err, const std::vector<GenerateResult>& results) const {
+    if (!err.is_terminal()) return;
+    std::ptrdiff_t num_prompt = 0, num_new = 0;
+    for (const auto& result : results) {
+      num_prompt += std::ssize(result.prompt_ids);
+      num_new += std::ssize(result.ids);
+    }
+    const Clock::time_point end = Clock::now();
+    const double prefill = seconds_between(start_, decode_start_.value_or(end));
+    const double decode = seconds_between(decode_start_.value_or(end), end);
+    // The first new token of each prompt comes out of the prefill.
+    const std::ptrdiff_t num_decoded = num_new - std::ssize(results);
+    const std::string rate =
+        num_decoded > 0 && decode > 0
+            ? fmt::format(" ({:.1f} tokens/s)", static_cast<double>(num_decoded) / decode)
+            : std::string();
+    err.print("note: {} prompt tokens in {:.2f} s ({:.1f} tokens/s), {} new in {:.2f} s{}\n", num_prompt,
+              prefill, static_cast<double>(num_prompt) / std::max(prefill, 1e-9), num_new, decode, rate);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static double seconds_between(Clock::time_point begin, Clock::time_point end) {
+    return std::chrono::duration<double>(end - begin).count();
+  }
+  Clock::time_point start_ = Clock::now();
+  std::optional<Clock::time_point> decode_start_;
+};
+
 void say_finish(Invocation& call, const GenerateResult& result, std::int64_t context) {
   if (result.reason == FinishReason::kContext) {
     call.err.print("note: ended because the context of {} token{} is full\n", context,
@@ -232,7 +269,7 @@ Result<int> run_generate(Invocation& call) {
   if (o.fault) SIGHTLINE_CHECK(plant_fault(*o.fault, model, hooks));
   hooks.cancelled = [&] { return InterruptGuard::requested() || !call.out.ok(); };
   const bool streams = prompts.size() == 1 && !o.json && !o.print_ids;
-  const auto start = std::chrono::steady_clock::now();
+  Speed speed;
   if (streams) {
     hooks.on_text = [&](std::size_t, std::string_view piece) {
       progress.clear();
@@ -241,8 +278,9 @@ Result<int> run_generate(Invocation& call) {
     };
   }
   hooks.on_progress = [&](std::int64_t num_prefilled, std::int64_t num_prompt, std::int64_t num_new) {
+    if (num_prefilled == num_prompt) speed.prompts_done();
     if (streams && call.out.is_terminal() && num_new > 0) return;  // the text itself is the progress
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = speed.seconds();
     const auto num_done = static_cast<double>(num_prefilled + num_new);
     progress.update(static_cast<std::uint64_t>(num_prefilled + num_new),
                     static_cast<std::uint64_t>(num_prompt + o.generate.max_tokens * std::ssize(prompts)),
@@ -269,6 +307,7 @@ Result<int> run_generate(Invocation& call) {
     say_finish(call, result, context);
     cancelled = cancelled || result.reason == FinishReason::kCancelled;
   }
+  speed.say(call.err, results);
   SIGHTLINE_CHECK(call.out.flush());
   return cancelled ? kExitInterrupted : 0;
 }

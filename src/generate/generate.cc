@@ -205,7 +205,10 @@ class Run {
   }
 
   Result<void> finish(Sequence& s, FinishReason reason) {
-    if (!s.stops.stopped()) say(s, s.stops.push(s.detokenizer.flush()) + s.stops.flush());
+    if (!s.stops.stopped()) {
+      say(s, s.stops.push(s.detokenizer.flush()));
+      say(s, s.stops.flush());
+    }
     s.result.reason = reason;
     s.done = true;
     return cache_->remove_sequence(s.id);

@@ -35,7 +35,9 @@ MemoryTable memory_table(const ModelInfo& info, std::int64_t context, std::int64
     page_pointers += num_pages * heads.num_kv_heads * static_cast<std::int64_t>(3 * sizeof(void*));
   }
   table.workspace = kScratchThreads * kScratchRows * (widest_head + kScratchKeys) * 4;
-  const auto per_token = static_cast<std::int64_t>(sizeof(TokenCoord) + sizeof(std::int64_t));
+  // Coordinates and rotary position in the cache; storage index and position in the plan of a call.
+  constexpr auto per_token = static_cast<std::int64_t>(sizeof(TokenCoord) + sizeof(std::int64_t) +
+                                                       sizeof(std::int64_t) + sizeof(std::int32_t));
   table.metadata = info.tokenizer_bytes + table.context * per_token + page_pointers;
   return table;
 }

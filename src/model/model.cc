@@ -31,7 +31,7 @@ std::vector<AttentionSpec> Model::attention_specs() const {
 
 ModelMemory Model::memory() const {
   return {num_bytes(impl_->weights), impl_->activations.bytes(),
-          static_cast<std::int64_t>(impl_->context.scratch_bytes()) + impl_->max_plan_bytes};
+          static_cast<std::int64_t>(impl_->context.scratch_bytes()), impl_->max_plan_bytes};
 }
 
 std::uint64_t Model::weights_hash() const { return hash(impl_->weights); }

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "model/model_runner.h"
+#include "model/text_fixtures.h"
 #include "sightline/base/file.h"
 #include "sightline/formats/gguf_writer.h"
 #include "sightline/model/model_text.h"
@@ -13,32 +14,7 @@ namespace {
 
 using namespace testing;  // NOLINT: fixtures of this folder
 
-constexpr int kTokens = 262;
-
-// A SentencePiece vocabulary of every byte and three pieces.
-Entries vocabulary() {
-  GgufStrings tokens;
-  std::vector<std::int32_t> types;
-  const auto add = [&](const std::string& text, std::int32_t type) {
-    tokens.push_back(text);
-    types.push_back(type);
-  };
-  add("<unk>", 2);
-  add("<s>", 3);
-  add("</s>", 3);
-  for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), 6);
-  for (const char* piece : {"\u2581", "a", "b"}) add(piece, 1);
-  Entries entries;
-  const auto set = [&](const char* key, GgufValue value) { entries.push_back({key, std::move(value), 0}); };
-  set("tokenizer.ggml.model", std::string("llama"));
-  set("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
-  set("tokenizer.ggml.scores", GgufArray(std::vector<float>(kTokens, 0.0F)));
-  set("tokenizer.ggml.token_type", GgufArray(std::move(types)));
-  set("tokenizer.ggml.bos_token_id", std::uint32_t{1});
-  set("tokenizer.ggml.eos_token_id", std::uint32_t{2});
-  set("tokenizer.ggml.unknown_token_id", std::uint32_t{0});
-  return entries;
-}
+constexpr int kTokens = kByteVocabularySize;
 
 class ModelInfoTest : public ::testing::Test {
  protected:
@@ -47,7 +23,7 @@ class ModelInfoTest : public ::testing::Test {
     spec.vocab_size = kTokens;
     model_ = random_model(spec, 80);
     metadata_ = llama_metadata(spec);
-    for (GgufEntry& entry : vocabulary()) metadata_.push_back(std::move(entry));
+    for (GgufEntry& entry : byte_vocabulary()) metadata_.push_back(std::move(entry));
   }
   std::string write(const Entries& metadata) {
     const std::string path = folder_.file("m.gguf");
@@ -85,7 +61,7 @@ TEST_F(ModelInfoTest, TokenizerAndTemplateAreNamed) {
 }
 
 TEST_F(ModelInfoTest, VocabularyOnlyFilesAreReadAndSaySoButDoNotLoad) {
-  Entries metadata = vocabulary();
+  Entries metadata = byte_vocabulary();
   // Such files name an architecture that is none of ours.
   set_entry(metadata, "general.architecture", std::string("phi3"));
   const std::string path = write_vocabulary_only(metadata);

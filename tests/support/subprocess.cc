@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -47,6 +48,11 @@ RunResult run_program(const std::vector<std::string>& argv, const RunOptions& op
     return result;
   }
   if (options.breaks_stdout) ::close(out[0]);
+  if (options.stderr_is_terminal) {
+    ::close(err[0]);
+    ::close(err[1]);
+    if (::openpty(&err[0], &err[1], nullptr, nullptr, nullptr) != 0) return result;
+  }
   const pid_t child = ::fork();
   if (child == 0) become(argv, options, in[0], out[1], err[1]);
   ::close(in[0]);
@@ -89,7 +95,11 @@ RunResult run_program(const std::vector<std::string>& argv, const RunOptions& op
   int status = 0;
   rusage usage{};
   ::wait4(child, &status, 0, &usage);
+<<<<<<< HEAD
   result.peak_bytes = static_cast<std::size_t>(usage.ru_maxrss) << 10;
+=======
+  result.peak_memory_bytes = static_cast<std::size_t>(usage.ru_maxrss) << 10;
+>>>>>>> 6df5a39 (Generate, eval and demo: tests of every claim, in small and on SmolLM2; the end of a text behind stop strings; tokens per second)
   ::signal(SIGPIPE, old_handler);
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);

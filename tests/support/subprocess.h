@@ -14,6 +14,7 @@ struct RunOptions {
   std::string stdout_path;              // "": captured
   bool closes_stdout = false;           // the program starts without a descriptor 1
   bool breaks_stdout = false;           // the reader of the pipe is gone from the start
+  bool stderr_is_terminal = false;      // a pseudo terminal; lines then end in \r\n
   std::size_t address_space_bytes = 0;  // ulimit -v; 0: no limit
   std::string working_directory;
   int signal_after_output = 0;  // sent once, when the first byte of standard output arrives
@@ -23,6 +24,7 @@ struct RunOptions {
 struct RunResult {
   int exit_code = -1;  // -1 when a signal ended it
   int signal = 0;
+  std::size_t peak_memory_bytes = 0;  // largest resident set
   std::string out;
   std::string err;
   std::size_t peak_bytes = 0;  // largest resident size; at least that of the test at the start

@@ -34,11 +34,12 @@ struct ForwardBatch {
   std::span<const std::int64_t> logit_rows;   ///< rows of the batch whose logits are wanted, ascending
 };
 
-/// Bytes by part; "workspace" is the high-water mark of scratch.
+/// Bytes by part. No part holds a gradient.
 struct ModelMemory {
   std::int64_t weights = 0;
-  std::int64_t activations = 0;
-  std::int64_t workspace = 0;
+  std::int64_t activations = 0;  ///< of the largest call
+  std::int64_t workspace = 0;    ///< scratch of attention, its high-water mark
+  std::int64_t plans = 0;        ///< of the largest call: some bytes for each token that the cache holds
 };
 
 /// Called with intermediate tensors of a forward, for tests and reports: name such as "layer.0.q",

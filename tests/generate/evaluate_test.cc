@@ -1,0 +1,77 @@
+// Loss of a text: the mean over its targets, and the same to the bit in chunks and step by step.
+#include "sightline/generate/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "model/model_runner.h"
+#include "sightline/ops/elementwise.h"
+
+namespace sightline {
+namespace {
+
+using namespace testing;  // NOLINT: fixtures of tests/model
+
+EvalResult evaluate(Model& model, const Tokens& tokens, const EvalOptions& options) {
+  auto result = evaluate_loss(model, tokens.ids, options);
+  EXPECT_TRUE(result) << result.error().message;
+  return result ? std::move(*result) : EvalResult{};
+}
+
+TEST(EvaluateLossTest, TeacherForcedEqualsStepByStepToTheBit) {
+  for (const ModelSpec& spec : {small_llama_spec(), small_gpt2_spec()}) {
+    const TestModel model = random_model(spec, 91);
+    LoadedModel two = make_loaded(model, 2);
+    LoadedModel one = make_loaded(model, 1);
+    const Tokens tokens = random_tokens(spec.vocab_size, 101, 91);
+    for (const std::int64_t context : {37, 16, 2}) {  // windows of unequal length
+      const EvalResult steps = evaluate(*two.model, tokens, {.context = context, .step_by_step = true});
+      for (const std::int64_t chunk : {512, 5, 1}) {
+        const EvalResult teacher = evaluate(*one.model, tokens, {.context = context, .chunk = chunk});
+        EXPECT_EQ(teacher.nll, steps.nll) << context << ' ' << chunk;
+        EXPECT_EQ(teacher.loss, steps.loss);
+        EXPECT_EQ(teacher.perplexity, std::exp(teacher.loss));
+      }
+    }
+  }
+}
+
+TEST(EvaluateLossTest, LossIsTheMeanOverTargetsAndWindowsSeeNothingOfEachOther) {
+  const TestModel model = random_model(small_llama_spec(), 92);
+  LoadedModel loaded = make_loaded(model);
+  const Tokens tokens = random_tokens(50, 45, 92);
+  const EvalResult result = evaluate(*loaded.model, tokens, {.context = 20});
+  ASSERT_EQ(result.num_tokens, 45);
+  ASSERT_EQ(result.num_targets, 42);  // windows of 20, 20 and 5; the first token of each is no target
+  double sum = 0;
+  std::vector<double> expected;
+  for (const auto& [begin, end] : {std::pair{0, 20}, {20, 40}, {40, 45}}) {
+    const Tokens window = tokens_of({tokens.ids.begin() + begin, tokens.ids.begin() + end});
+    const std::vector<float> logits = run_tokens(*loaded.model, window);
+    std::vector<double> logprobs(50);
+    for (std::size_t i = 0; i + 1 < window.ids.size(); ++i) {
+      log_softmax(std::span(logits).subspan(i * 50, 50), logprobs);
+      expected.push_back(-logprobs[static_cast<std::size_t>(window.ids[i + 1])]);
+      sum += expected.back();
+    }
+  }
+  EXPECT_EQ(result.nll, expected);
+  EXPECT_EQ(result.loss, sum / 42);
+}
+
+TEST(EvaluateLossTest, RefusesWhatHasNoLossAndStopsWhenAsked) {
+  LoadedModel loaded = make_loaded(random_model(small_llama_spec(), 93));
+  const std::vector<TokenId> one = {1}, big = {1, 50}, good = {1, 2, 3, 4};
+  EXPECT_EQ(evaluate_loss(*loaded.model, one, {}).error().kind, ErrorKind::kInvalidArgument);
+  EXPECT_NE(evaluate_loss(*loaded.model, big, {}).error().message.find("50"), std::string::npos);
+  EXPECT_FALSE(evaluate_loss(*loaded.model, good, {.context = 1}));
+  EXPECT_FALSE(evaluate_loss(*loaded.model, good, {.chunk = 0}));
+  const auto stopped =
+      evaluate_loss(*loaded.model, good, {.chunk = 1}, [](std::int64_t, std::int64_t) { return false; });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().kind, ErrorKind::kTryLater);
+}
+
+}  // namespace
+}  // namespace sightline
