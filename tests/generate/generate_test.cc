@@ -238,7 +238,9 @@ TEST_F(GenerateTest, PlantedFaultsKeepEveryShapeAndChangeTheNumbers) {
   GenerateOptions options = greedy(12);
   options.chunk = 5;
   const GenerateResult right = run_one(prompts()[4], options);
-  for (const char* slug : {"mask.top_left_alignment", "cache.position_offset", "cache.shift_rerotation"}) {
+  // Those of the demo, which change coordinates, and one that changes the specs.
+  for (const char* slug :
+       {"mask.top_left_alignment", "cache.position_offset", "cache.shift_rerotation", "rope.pairing"}) {
     SCOPED_TRACE(slug);
     const Fault fault = *parse_fault(slug);
     ASSERT_TRUE(runs_in_engine(*fault.kind));
