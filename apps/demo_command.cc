@@ -105,7 +105,8 @@ class Demo {
   };
 
   /// The text in chunks of kChunk, and the calls that the prompt took.
-  Result<std::string> watched_text_of(const GenerateHooks& hooks, std::vector<Call>& calls) {
+  Result<std::string> watched_text_of(const GenerateHooks& hooks, std::vector<Call>& calls,
+                                      std::vector<TokenId>* ids = nullptr) {
     const AttentionSpec& spec =
         hooks.specs.empty() ? model_.spec().layers.front().attention : hooks.specs.front();
     GenerateHooks watched = hooks;
@@ -117,7 +118,7 @@ class Demo {
       }
       return {};
     };
-    return text_of(watched, kChunk);
+    return text_of(watched, kChunk, ids);
   }
 
   void print_shapes(const std::vector<Call>& calls) {
@@ -152,11 +153,11 @@ class Demo {
     SIGHTLINE_TRY(const std::string whole, text_of({}, std::ssize(prompt_), &whole_ids));
     print_text(whole);
     const GenerateHooks none;
-    SIGHTLINE_CHECK(watched_text_of(none, right_calls_));
-    for (const std::int64_t chunk : {kChunk, std::int64_t{1}}) {
-      std::vector<TokenId> ids;
-      SIGHTLINE_CHECK(text_of({}, chunk, &ids));
-      out_.print("  ids       in chunks of {}: {}\n", chunk, ids == whole_ids ? "equal" : "NOT EQUAL");
+    std::vector<TokenId> chunk_ids, token_ids;
+    SIGHTLINE_CHECK(watched_text_of(none, right_calls_, &chunk_ids));
+    SIGHTLINE_CHECK(text_of(none, 1, &token_ids));
+    for (const auto& [chunk, ids] : {std::pair{kChunk, &chunk_ids}, std::pair{std::int64_t{1}, &token_ids}}) {
+      out_.print("  ids       in chunks of {}: {}\n", chunk, *ids == whole_ids ? "equal" : "NOT EQUAL");
     }
     const RelationInput by_token{model_, tokenizer_, prompt_, none, 1};
     SIGHTLINE_TRY(const RelationReport report, whole_equals_chunks(by_token));
