@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pty.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -51,7 +50,9 @@ RunResult run_program(const std::vector<std::string>& argv, const RunOptions& op
   if (options.stderr_is_terminal) {
     ::close(err[0]);
     ::close(err[1]);
-    if (::openpty(&err[0], &err[1], nullptr, nullptr, nullptr) != 0) return result;
+    err[0] = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (err[0] < 0 || ::grantpt(err[0]) != 0 || ::unlockpt(err[0]) != 0) return result;
+    err[1] = ::open(::ptsname(err[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
   }
   const pid_t child = ::fork();
   if (child == 0) become(argv, options, in[0], out[1], err[1]);
