@@ -1,6 +1,7 @@
 // Runs a command of the built program on a model and reads its JSON.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -64,10 +65,10 @@ struct DemoPart {
   std::string future;     ///< of the future edit
 };
 inline DemoPart demo_part(const std::string& out, int part) {
-  const std::size_t begin = out.find("\n" + std::to_string(part) + ". ");
+  const std::size_t begin = out.find(fmt::format("\n{}. ", part));
   EXPECT_NE(begin, std::string::npos) << "part " << part << " of:\n" << out;
   if (begin == std::string::npos) return {};
-  const std::string body = out.substr(begin, out.find("\n" + std::to_string(part + 1) + ". ", begin) - begin);
+  const std::string body = out.substr(begin, out.find(fmt::format("\n{}. ", part + 1), begin) - begin);
   const auto last = [&](const char* what) {
     const auto lines = lines_with(body, what);
     EXPECT_FALSE(lines.empty()) << what << " in:\n" << body;

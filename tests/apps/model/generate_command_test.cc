@@ -121,8 +121,8 @@ TEST_F(GenerateCommandTest, PlainTextIsStreamedAsTheJsonSaysAndIdsGoInAndOut) {
   tokens = tokens.substr(1, tokens.size() - 2);
   EXPECT_EQ(run_json(command({"--tokens", tokens, "-n", "20"})).dump(), json.dump());
   std::string ids = member(json, "ids");
-  EXPECT_EQ("[" + run_command(command({"-p", "ab", "-n", "20", "--ids"})).out,
-            ids.substr(0, ids.size() - 1) + "\n");
+  EXPECT_EQ(fmt::format("[{}", run_command(command({"-p", "ab", "-n", "20", "--ids"})).out),
+            fmt::format("{}\n", ids.substr(0, ids.size() - 1)));
 }
 
 TEST_F(GenerateCommandTest, StopStringsCutTheText) {
