@@ -96,11 +96,7 @@ RunResult run_program(const std::vector<std::string>& argv, const RunOptions& op
   int status = 0;
   rusage usage{};
   ::wait4(child, &status, 0, &usage);
-<<<<<<< HEAD
   result.peak_bytes = static_cast<std::size_t>(usage.ru_maxrss) << 10;
-=======
-  result.peak_memory_bytes = static_cast<std::size_t>(usage.ru_maxrss) << 10;
->>>>>>> 6df5a39 (Generate, eval and demo: tests of every claim, in small and on SmolLM2; the end of a text behind stop strings; tokens per second)
   ::signal(SIGPIPE, old_handler);
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);

@@ -24,7 +24,6 @@ struct RunOptions {
 struct RunResult {
   int exit_code = -1;  // -1 when a signal ended it
   int signal = 0;
-  std::size_t peak_memory_bytes = 0;  // largest resident set
   std::string out;
   std::string err;
   std::size_t peak_bytes = 0;  // largest resident size; at least that of the test at the start

@@ -197,8 +197,8 @@ TEST_F(SmolLm2CommandTest, PeakMemoryIsPackedWeightsCacheAnd64MiBAtMost) {
   const std::int64_t cached = (num_tokens + kPageTokens - 1) / kPageTokens * kPageTokens;
   const std::int64_t bound =
       info->packed_weight_bytes + memory_table(*info, cached).cache_f32 + (std::int64_t{64} << 20);
-  EXPECT_LT(static_cast<std::int64_t>(result.peak_memory_bytes), bound);
-  RecordProperty("peak_mib", static_cast<int>(result.peak_memory_bytes >> 20));
+  EXPECT_LT(static_cast<std::int64_t>(result.peak_bytes), bound);
+  RecordProperty("peak_mib", static_cast<int>(result.peak_bytes >> 20));
   RecordProperty("bound_mib", static_cast<int>(bound >> 20));
 }
 
@@ -211,7 +211,7 @@ TEST_F(SmolLm2CommandTest, InfoReadsTheHeaderOnly) {
     EXPECT_TRUE(has(result.out, part)) << part;
   }
   // Neither 98 MB of weights nor their packed form was ever in memory.
-  EXPECT_LT(result.peak_memory_bytes, std::size_t{64} << 20);
+  EXPECT_LT(result.peak_bytes, std::size_t{64} << 20);
 }
 
 TEST_F(SmolLm2CommandTest, DemoNamesEachPlantedFaultByTheRelationThatFails) {
