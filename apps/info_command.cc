@@ -57,7 +57,7 @@ void print_memory(Output& out, const MemoryTable& table) {
   out.print("  {:<24}{:>14}\n", "cache, f32", in_mib(table.cache_f32));
   out.print("  {:<24}{:>14}\n", "cache, bf16", in_mib(table.cache_bf16));
   out.print("  {:<24}{:>14}\n", "activations", in_mib(table.activations));
-  out.print("  {:<24}{:>14}\n", "workspace, at most", in_mib(table.workspace));
+  out.print("  {:<24}{:>14}\n", "workspace", in_mib(table.workspace));
   out.print("  {:<24}{:>14}\n", "metadata, about", in_mib(table.metadata));
   out.print("  {:<24}{:>14}   (with a bf16 cache {})\n", "sum, f32 cache", in_mib(rest + table.cache_f32),
             in_mib(rest + table.cache_bf16));

@@ -80,31 +80,14 @@ void derive(ForwardCall& call) {
 
 void reserve_scratch(const ForwardCall& call) {
   AttentionContext::Impl& context = *call.context;
-  const std::size_t dims = at(call.spec->heads.qk_head_dim);
-  const std::size_t v_dims = at(call.padded_v_dim);
   context.threads.resize(at(context.pool->num_threads()));
   for (ThreadScratch& scratch : context.threads) {
-    scratch.q.reserve_discard(kMaxRows * dims);
-    scratch.q_first.reserve_discard(call.num_first > 0 ? kMaxRows * dims : 0);
-    scratch.head.reserve_discard(kernels::kChunkKeys * dims);
-    scratch.scores.reserve_discard(kMaxRows * kTileKeys);
-    scratch.scores_first.reserve_discard(call.num_first > 0 ? kMaxRows * kTileKeys : 0);
-    scratch.out.reserve_discard(kMaxRows * v_dims);
-    scratch.total.reserve_discard(kMaxRows * v_dims);
-    if (call.paged != nullptr) {
-      scratch.keys.reserve_discard(kTileKeys * dims);
-      scratch.values.reserve_discard(kTileKeys * v_dims);
-    }
-    scratch.sums.reserve_discard(kMaxRows * kernels::kMaxSumLanes);
-    scratch.rows.reserve_discard(5 * kMaxRows);
-    scratch.bias.reserve_discard(kTileKeys);
-    scratch.words.reserve_discard(2 * kMaxRows);
-    scratch.query_words.reserve_discard(2 * kMaxRows);
-    scratch.cursors.reserve_discard(kMaxRows);
+    scratch.reserve(call.spec->heads, {.has_first = call.num_first > 0, .is_paged = call.paged != nullptr});
     scratch.pairs_computed = 0;
     scratch.tiles_careful = 0;
   }
-  context.partials.reserve_discard(at(call.plan->num_partials) * kMaxPartialRows * (v_dims + 2));
+  context.partials.reserve_discard(at(call.plan->num_partials) * kMaxPartialRows *
+                                   (at(call.padded_v_dim) + 2));
 }
 
 std::int64_t rope_pos_of(std::span<const std::int64_t> rope_pos, std::span<const TokenCoord> coords,
@@ -250,14 +233,7 @@ std::size_t AttentionContext::scratch_bytes() const {
   std::size_t bytes = floats(impl_->packed_keys) + floats(impl_->packed_values) + floats(impl_->partials) +
                       impl_->flags.size() + impl_->q_rope.bytes() + impl_->q_first_rope.bytes() +
                       impl_->kv_rope.bytes() + impl_->positions.capacity() * sizeof(std::int64_t);
-  for (const ThreadScratch& t : impl_->threads) {
-    for (const auto* buffer : {&t.q, &t.q_first, &t.head, &t.scores, &t.scores_first, &t.out, &t.total,
-                               &t.keys, &t.values, &t.sums, &t.rows, &t.bias}) {
-      bytes += floats(*buffer);
-    }
-    bytes += (t.words.size() + t.query_words.size()) * sizeof(std::uint64_t) +
-             t.cursors.size() * sizeof(std::int32_t);
-  }
+  for (const ThreadScratch& thread : impl_->threads) bytes += thread.bytes();
   return bytes;
 }
 

@@ -11,6 +11,12 @@
 
 namespace sightline {
 
+/// Parts of a thread's scratch that only some calls need.
+struct ScratchNeeds {
+  bool has_first = true;  ///< first keys under kInCache
+  bool is_paged = true;
+};
+
 /// What one thread needs for one work item; sizes in plan.h's units. Independent of context length.
 struct ThreadScratch {
   AlignedBuffer<float> q;        ///< [8 groups][qk_head_dim][12]
@@ -30,6 +36,10 @@ struct ThreadScratch {
   AlignedBuffer<std::int32_t> cursors;       ///< [96] into each query's ranges
   std::int64_t pairs_computed = 0;
   std::int64_t tiles_careful = 0;
+
+  /// Grows every buffer to what one work item needs.
+  void reserve(const HeadSpec& heads, ScratchNeeds needs);
+  [[nodiscard]] std::size_t bytes() const;
 };
 
 struct AttentionContext::Impl {

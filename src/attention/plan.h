@@ -7,6 +7,7 @@
 
 #include "sightline/attention/attention.h"
 #include "sightline/kernels/kernel_table.h"
+#include "sightline/kv_cache/rotary_pairs.h"
 #include "sightline/visibility/visibility_map.h"
 
 namespace sightline {
@@ -16,8 +17,6 @@ inline constexpr int kMaxRows = 96;  ///< rows of one work item: a multiple of t
 /// Tiles of one split: ranges of 2048 ordinals have their own maximum and sums, merged in order.
 inline constexpr std::int64_t kSplitTiles = 16;
 inline constexpr int kMaxPartialRows = 16;  ///< items of at most so many rows are cut at splits
-/// Positions that attention can use: differences must fit 32 bits.
-inline constexpr std::int64_t kMaxPos = (std::int64_t{1} << 31) - 1;
 
 /// Keys of one sequence (or of one document, when the mask implies `segment`) in order of ordinals, cut in
 /// tiles of 128 ordinals; tiles without a valid key are left out. And the queries that read them.

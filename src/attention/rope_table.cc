@@ -4,13 +4,6 @@
 
 namespace sightline {
 
-kernels::RotaryPairs rotary_pairs(const RopeSpec& rope) {
-  if (rope.pairing == RopePairing::kNone) return {};
-  const RopePair first = rope_pair(rope, 0);
-  const RopePair second = rope_pair(rope, 1);
-  return {rope.rotary_dim / 2, second.first - first.first, first.second - first.first};
-}
-
 void RopeTable::prepare(const RopeSpec& rope, std::int64_t rope_length,
                         std::span<const std::int64_t> positions, ThreadPool& pool) {
   const bool same_rotation = rope_length == rope_length_ && rope == rope_;

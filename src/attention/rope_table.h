@@ -7,12 +7,10 @@
 
 #include "sightline/base/aligned_buffer.h"
 #include "sightline/base/thread_pool.h"
-#include "sightline/kernels/rope.h"
+#include "sightline/kv_cache/rotary_pairs.h"
 #include "sightline/spec/rope.h"
 
 namespace sightline {
-
-[[nodiscard]] kernels::RotaryPairs rotary_pairs(const RopeSpec& rope);
 
 /// Row i holds cos and sin of positions[i] for every pair.
 class RopeTable {

@@ -143,7 +143,7 @@ Result<void> KvCache::shift(SequenceId sequence, std::int64_t begin, std::int64_
     if (!Impl::is_pos(coord.pos) || !Impl::in_range(coord.segment_start) || !Impl::in_range(rope_pos)) {
       return fail(ErrorKind::kInvalidArgument,
                   "KvCache::shift: delta = {} moves ordinal {} to pos {}, expected 0 to {}", delta, i,
-                  coord.pos, Impl::kMaxPos);
+                  coord.pos, kMaxPos);
     }
   }
   auto query_pos = kv_cache::max_pos(moved);

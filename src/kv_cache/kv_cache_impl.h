@@ -3,7 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -15,6 +14,7 @@
 #include "kv_cache/page_slots.h"
 #include "kv_cache/sequence.h"
 #include "sightline/kv_cache/kv_cache.h"
+#include "sightline/kv_cache/rotary_pairs.h"
 
 namespace sightline {
 
@@ -28,8 +28,7 @@ using kv_cache::Rotation;
 using kv_cache::Sequence;
 
 struct KvCache::Impl {
-  // `pos` is what attention takes; the others stay exact as doubles, and no difference of them overflows.
-  static constexpr std::int64_t kMaxPos = std::numeric_limits<std::int32_t>::max();
+  // Coordinates other than `pos` stay exact as doubles, and no difference of them overflows.
   static constexpr std::int64_t kMaxOther = std::int64_t{1} << 53;
   static bool is_pos(std::int64_t pos) { return 0 <= pos && pos <= kMaxPos; }
   static bool in_range(std::int64_t x) { return -kMaxOther <= x && x <= kMaxOther; }

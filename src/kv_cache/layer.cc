@@ -2,15 +2,12 @@
 
 #include <cmath>
 
+#include "sightline/kv_cache/rotary_pairs.h"
+
 namespace sightline::kv_cache {
 
 Rotation make_rotation(const RopeSpec& rope, std::int64_t rope_length) {
-  Rotation rotation{rope, rope_frequencies(rope, rope_length), {}};
-  const int num_pairs = rope.rotary_dim / 2;
-  rotation.pairs.num_pairs = num_pairs;
-  rotation.pairs.step = rope.pairing == RopePairing::kInterleaved ? 2 : 1;
-  rotation.pairs.offset = rope.pairing == RopePairing::kInterleaved ? 1 : num_pairs;
-  return rotation;
+  return {rope, rope_frequencies(rope, rope_length), rotary_pairs(rope)};
 }
 
 std::vector<float> rotation_rows(const Rotation& rotation, std::span<const std::int64_t> rope_pos) {

@@ -2,8 +2,11 @@
 #include <algorithm>
 
 #include "model/activations.h"
+#include "sightline/attention/attention.h"
 #include "sightline/base/json.h"
+#include "sightline/base/thread_pool.h"
 #include "sightline/model/model_info.h"
+#include "sightline/ops/linear.h"
 #include "sightline/spec/coords.h"
 
 namespace sightline {
@@ -12,8 +15,6 @@ namespace {
 
 // Of the default cache page; only the number of page pointers depends on it.
 constexpr std::int64_t kPageTokens = 64;
-// Query rows of one unit of attention work and keys of one block: what one thread's scratch holds.
-constexpr std::int64_t kScratchRows = 64, kScratchKeys = 512, kScratchThreads = 8;
 
 }  // namespace
 
@@ -26,15 +27,18 @@ MemoryTable memory_table(const ModelInfo& info, std::int64_t context, std::int64
   table.cache_f32 = kv_cache_bytes(spec, table.context, 4, 4);
   table.cache_bf16 = kv_cache_bytes(spec, table.context, 2, 2);
   table.activations = activation_floats(spec, table.chunk, 1) * 4 + std::int64_t{spec.vocab_size} * 4;
-  std::int64_t widest_head = 0;
+  std::int64_t attention_scratch = 0, linear_scratch = 0;
   std::int64_t page_pointers = 0;
   const std::int64_t num_pages = (table.context + kPageTokens - 1) / kPageTokens;
   for (const LayerSpec& layer : spec.layers) {
     const HeadSpec& heads = layer.attention.heads;
-    widest_head = std::max<std::int64_t>(widest_head, heads.qk_head_dim + heads.v_head_dim);
+    attention_scratch = std::max(attention_scratch, scratch_bytes_per_thread(heads));
+    for (const int in_dim : {spec.model_dim, heads.num_q_heads * heads.v_head_dim, layer.ffn.ffn_dim}) {
+      linear_scratch = std::max(linear_scratch, linear_scratch_bytes(table.chunk, in_dim));
+    }
     page_pointers += num_pages * heads.num_kv_heads * static_cast<std::int64_t>(3 * sizeof(void*));
   }
-  table.workspace = kScratchThreads * kScratchRows * (widest_head + kScratchKeys) * 4;
+  table.workspace = available_threads() * attention_scratch + linear_scratch;
   // Coordinates and rotary position in the cache; storage index and position in the plan of a call.
   constexpr auto per_token = static_cast<std::int64_t>(sizeof(TokenCoord) + sizeof(std::int64_t) +
                                                        sizeof(std::int64_t) + sizeof(std::int32_t));

@@ -104,6 +104,10 @@ class PanelProduct {
   const kernels::KernelTable& table_;
 };
 
+std::size_t copy_floats(std::int64_t num_rows, std::int64_t in_dim) {
+  return static_cast<std::size_t>((in_dim + kInnerBlock - 1) / kInnerBlock * num_rows * kTileStride);
+}
+
 // Copies rows to [k block][row][kTileStride].
 void copy_rows(StridedView<const float, 2> x, std::int64_t row_begin, std::int64_t num_rows, float* to,
                ThreadPool& pool) {
@@ -134,10 +138,9 @@ void linear_forward(const PackedLinear& weights, StridedView<const float, 2> x, 
   }
   // Belongs to the calling thread and is kept: no allocation after warm-up.
   thread_local AlignedBuffer<float> tiles;
-  const std::int64_t num_inner_blocks = (weights.in_dim() + kInnerBlock - 1) / kInnerBlock;
   for (std::int64_t begin = 0; begin < x.shape[0]; begin += kRowsAtOnce) {
     const std::int64_t num_rows = std::min(kRowsAtOnce, x.shape[0] - begin);
-    tiles.reserve_discard(static_cast<std::size_t>(num_inner_blocks * num_rows * kTileStride));
+    tiles.reserve_discard(copy_floats(num_rows, weights.in_dim()));
     float* const copied = tiles.data();  // a worker's `tiles` is another one
     copy_rows(x, begin, num_rows, copied, pool);
     const std::int64_t num_row_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
@@ -149,6 +152,11 @@ void linear_forward(const PackedLinear& weights, StridedView<const float, 2> x, 
                   [&](std::int64_t k) { return copied + (k / kInnerBlock * num_rows + row) * kTileStride; });
     });
   }
+}
+
+std::int64_t linear_scratch_bytes(std::int64_t num_rows, std::int64_t in_dim) {
+  if (num_rows <= kernels::kGroupRows) return 0;
+  return static_cast<std::int64_t>(copy_floats(std::min(num_rows, kRowsAtOnce), in_dim) * sizeof(float));
 }
 
 }  // namespace sightline

@@ -80,6 +80,11 @@ class AttentionContext {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Scratch of one thread for layers with these heads: an upper bound that does not depend on context length.
+/// Beside it a call keeps partial results of split items (few rows on long contexts) and, for contiguous
+/// arrays, the packed keys and values.
+[[nodiscard]] std::int64_t scratch_bytes_per_thread(const HeadSpec& heads);
+
 /// Visibility and order of one batch for one mask; reusable for every layer and call with equal heads, mask,
 /// position policy, tables, coordinates and storage shape. Holds copies, no views.
 class AttentionPlan {

@@ -77,7 +77,7 @@ struct MemoryTable {
   std::int64_t cache_f32 = 0;
   std::int64_t cache_bf16 = 0;
   std::int64_t activations = 0;
-  std::int64_t workspace = 0;  ///< scratch of attention and of reading weights, an upper estimate
+  std::int64_t workspace = 0;  ///< scratch of attention (a thread each) and of linear layers
   std::int64_t metadata = 0;   ///< tokenizer, coordinates and page tables, an estimate
 };
 /// `context` 0: the length the model was trained for.

@@ -52,4 +52,7 @@ void linear_forward(const PackedLinear& weights, StridedView<const float, 2> x, 
                     StridedView<float, 2> y, ThreadPool& pool,
                     const kernels::KernelTable& table = kernels::active_table());
 
+/// Bytes that linear_forward keeps for the copy of `num_rows` rows of x; bounded in num_rows.
+[[nodiscard]] std::int64_t linear_scratch_bytes(std::int64_t num_rows, std::int64_t in_dim);
+
 }  // namespace sightline
