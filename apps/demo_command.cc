@@ -78,7 +78,7 @@ class Demo {
         "\nEach fault is a row of the fault table, planted as data: the same engine ran every line above.\n"
         "Try one yourself:  sightline generate -m MODEL -p TEXT --chunk 3 --fault mask.top_left_alignment\n");
     SIGHTLINE_CHECK(out_.flush());
-    return 0;
+    return right_run_holds_ ? 0 : 1;
   }
 
  private:
@@ -129,21 +129,26 @@ class Demo {
                calls == right_calls_ ? "in every call as in the right run" : "NOT as in the right run");
   }
 
-  void print_relation(const RelationReport& r) {
+  /// Returns whether it holds.
+  bool print_relation(const RelationReport& r) {
     const std::string verdict = r.holds ? out_.paint(Color::kGreen, r.exact ? "holds, to the bit" : "holds")
                                         : out_.paint(Color::kRed, "FAILS");
     out_.print("  relation  {:<40} {}", r.name, verdict);
     if (!r.exact) out_.print("  (largest difference {:.3g} nats, at token {})", r.difference, r.token);
     out_.print("\n");
+    return r.holds;
   }
 
-  Result<void> print_relations(const GenerateHooks& hooks) {
+  /// Returns whether all hold.
+  Result<bool> print_relations(const GenerateHooks& hooks) {
     const RelationInput input{model_, tokenizer_, prompt_, hooks, kChunk};
+    bool all_hold = true;
     for (const auto relation : {whole_equals_chunks, shift_changes_nothing, future_leaves_past_alone}) {
       SIGHTLINE_TRY(const RelationReport report, relation(input));
-      print_relation(report);
+      all_hold = print_relation(report) && all_hold;
     }
-    return out_.flush();
+    SIGHTLINE_CHECK(out_.flush());
+    return all_hold;
   }
 
   Result<void> show_right_run() {
@@ -161,8 +166,10 @@ class Demo {
     }
     const RelationInput by_token{model_, tokenizer_, prompt_, none, 1};
     SIGHTLINE_TRY(const RelationReport report, whole_equals_chunks(by_token));
-    print_relation(report);
-    return print_relations(none);
+    const bool chunks_hold = print_relation(report);
+    SIGHTLINE_TRY(const bool relations_hold, print_relations(none));
+    right_run_holds_ = chunk_ids == whole_ids && token_ids == whole_ids && chunks_hold && relations_hold;
+    return {};
   }
 
   Result<void> show_fault(const PlantedFault& fault) {
@@ -174,7 +181,8 @@ class Demo {
     SIGHTLINE_TRY(const std::string text, watched_text_of(hooks, calls));
     print_shapes(calls);
     print_text(text);
-    return print_relations(hooks);
+    SIGHTLINE_CHECK(print_relations(hooks));
+    return {};
   }
 
   Output& out_;
@@ -182,6 +190,7 @@ class Demo {
   const Tokenizer& tokenizer_;
   std::vector<TokenId> prompt_;
   std::vector<Call> right_calls_;
+  bool right_run_holds_ = false;
   int next_part_ = 3;
 };
 
