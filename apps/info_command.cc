@@ -72,7 +72,7 @@ Result<int> run_info(Invocation& call) {
   LoadStatements statements;
   Cli cli("info", "Says what every layer of a model file means, and what was assumed. Reads no weights.");
   cli.positional("MODEL", path, "a GGUF file, or a folder with config.json and safetensors").required();
-  cli.option("-c,--context", context, "N",
+  cli.option("-c,--ctx-size", context, "N",
              "tokens of context in the memory table; 0: those it was trained for")
       .range(0, 1 << 24);
   add_load_statements(cli, statements);

@@ -55,7 +55,7 @@ Result<int> run_tokenize(Invocation& call) {
   cli.flag("--special", parse_special,
            "control tokens written in the text are control tokens; with --decode: print them");
   cli.flag("--no-bos", no_bos, "adds no begin- or end-of-text token");
-  cli.flag("--json", json, "one JSON document: ids, and the bytes of each");
+  cli.flag("--json", json, "one JSON document: ids, and the text of each (U+FFFD where it is not UTF-8)");
   cli.report_options();
   if (auto ended = cli.parse(call)) return *ended;
   keep_special = decode && parse_special;
