@@ -45,7 +45,10 @@ TEST(TensorSourceTest, RowRangesAreReadAloneAndEqualTheWhole) {
       std::vector<float> rows(static_cast<std::size_t>((end - begin) * kLength));
       const auto read = source->read_f32(info, begin, end, rows);
       ASSERT_TRUE(read) << read.error().message;
-      EXPECT_EQ(std::memcmp(rows.data(), whole.data() + begin * kLength, rows.size() * 4), 0) << type.name;
+      // By bits: values may be NaN. No rows at all (3 to 3) have no data to compare.
+      EXPECT_TRUE(rows.empty() ||
+                  std::memcmp(rows.data(), whole.data() + begin * kLength, rows.size() * 4) == 0)
+          << type.name;
     }
     std::vector<std::byte> all(bytes);
     ASSERT_TRUE(source->read_into(info, all));
