@@ -73,7 +73,8 @@ TEST(TokenizerJsonTest, PieceLikeTokenizersNormaliseFallBackAndStrip) {
   EXPECT_EQ(tokenizer.encode("ab ab").value(), (Ids{1, id(blank + "ab"), id(blank + "ab")}));
   EXPECT_EQ(tokenizer.encode("\xC3\xA9").value(), (Ids{1, id(blank), id("<0xC3>"), id("<0xA9>")}));
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("ab \xC3\xA9").value()).value(), "ab \xC3\xA9");
-  for (const TokenId got : tokenizer.encode("<s></s><unk>", {.add_special = false}).value()) {
+  const Ids spelled = tokenizer.encode("<s></s><unk>", {.add_special = false}).value();
+  for (const TokenId got : spelled) {
     EXPECT_FALSE(tokenizer.is_special(got));
   }
 }
