@@ -34,7 +34,6 @@ struct ForwardCall {
 /// Where the keys and values of one tile and key head lie.
 struct TileOperands {
   const float* keys[kernels::kTileChunks] = {};
-  std::ptrdiff_t key_stride = 0;
   const float* values[kernels::kTileChunks] = {};
   bool values_flagged = false;
 };

@@ -19,21 +19,21 @@ struct ScratchNeeds {
 
 /// What one thread needs for one work item; sizes in plan.h's units. Independent of context length.
 struct ThreadScratch {
-  AlignedBuffer<float> q;        ///< [8 groups][qk_head_dim][12]
+  AlignedBuffer<float> q;        ///< [12 groups][qk_head_dim][12]
   AlignedBuffer<float> q_first;  ///< the same, for the first keys under kInCache
-  AlignedBuffer<float> head;     ///< [qk_head_dim]
-  AlignedBuffer<float> scores;   ///< [96][128]
+  AlignedBuffer<float> head;     ///< rows on their way to packed form: [16][qk_head_dim] or [padded_v_dim]
+  AlignedBuffer<float> scores;   ///< [kMaxRows][128]
   AlignedBuffer<float> scores_first;
-  AlignedBuffer<float> out;    ///< [96][padded_v_dim], of the split being run
+  AlignedBuffer<float> out;    ///< [kMaxRows][padded_v_dim], of the split being run
   AlignedBuffer<float> total;  ///< the same, of the splits before it
-  AlignedBuffer<float> keys;   ///< [qk_head_dim][128]: widened or rotated keys of one tile
+  AlignedBuffer<float> keys;   ///< [8][qk_head_dim][16]: widened or rotated keys of one tile
   AlignedBuffer<float> values;
-  AlignedBuffer<float> sums;                 ///< [96][kMaxSumLanes]
-  AlignedBuffer<float> rows;                 ///< max, rescale, total max, total sum: [4][96]
+  AlignedBuffer<float> sums;                 ///< [kMaxRows][kMaxSumLanes]
+  AlignedBuffer<float> rows;                 ///< max, rescale, total max, total sum: [5][kMaxRows]
   AlignedBuffer<float> bias;                 ///< [128]
-  AlignedBuffer<std::uint64_t> words;        ///< [96][2] visible keys of each row
-  AlignedBuffer<std::uint64_t> query_words;  ///< [96][2] of each query
-  AlignedBuffer<std::int32_t> cursors;       ///< [96] into each query's ranges
+  AlignedBuffer<std::uint64_t> words;        ///< [kMaxRows][2] visible keys of each row
+  AlignedBuffer<std::uint64_t> query_words;  ///< [kMaxRows][2] of each query
+  AlignedBuffer<std::int32_t> cursors;       ///< [kMaxRows] into each query's ranges
   std::int64_t pairs_computed = 0;
   std::int64_t tiles_careful = 0;
 
@@ -48,8 +48,8 @@ struct AttentionContext::Impl {
   const kernels::KernelTable* table;
   AttentionStats stats;
   std::vector<ThreadScratch> threads;
-  AlignedBuffer<float> packed_keys;    ///< [tile, head][qk_head_dim][128]
-  AlignedBuffer<float> packed_values;  ///< [tile, head][128][padded_v_dim]
+  AlignedBuffer<float> packed_keys;    ///< [tile, head] in page layout, 128 tokens a page
+  AlignedBuffer<float> packed_values;  ///< the same
   AlignedBuffer<std::uint8_t> flags;   ///< [tile, value head]: holds a non-finite value
   AlignedBuffer<float> partials;       ///< [num_partials][16][padded_v_dim + 2]: outputs, maximum, sum
   std::vector<float> dropout;

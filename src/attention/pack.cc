@@ -1,6 +1,7 @@
 // Keys and values to page layout: caller's arrays and gathered documents once a call, compressed or
 // unrotated pages a tile at a time. Rotation has the arithmetic of kernels/rope.h everywhere.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -18,85 +19,104 @@ float element(const void* data, StorageType type, std::size_t offset) {
                                    : to_f32(static_cast<const Bf16*>(data)[offset]);
 }
 
-// One key of the source, rotated as the spec says, `to` contiguous.
-void read_key(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head, float* to) {
+// One key of the source, rotated as the spec says: where it lies when there is nothing to do, else in
+// `buffer`.
+const float* read_key(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head,
+                      float* buffer) {
   const int dims = call.spec->heads.qk_head_dim;
   bool rotates = call.context->kv_rope.active();
   std::int64_t rope_row = row;
   if (call.contiguous != nullptr) {
     const auto& k = call.contiguous->k;
     const float* from = k.data + row * k.strides[0] + head * k.strides[1];
-    for (int i = 0; i < dims; ++i) to[i] = from[i * k.strides[2]];
+    if (k.strides[2] == 1 && !rotates) return from;
+    gather_row(from, k.strides[2], dims, buffer);
   } else {
     const KvView& view = call.paged->views[at(stream.sequence)];
     const int page_size = view.layout.page_size;
     const void* keys = view.page(row / page_size, head).keys;
     for (int i = 0; i < dims; ++i) {
       const auto offset = view.layout.key_offset(view.key_type, static_cast<int>(row % page_size), i);
-      to[i] = element(keys, view.key_type, offset);
+      buffer[i] = element(keys, view.key_type, offset);
     }
     rotates = rotates && view.stage == CacheStage::kBeforeRotation;
     rope_row += call.plan->slot_offsets[at(stream.sequence)];
   }
-  if (!rotates) return;
-  const RopeTable& rope = call.context->kv_rope;
-  kernels::rotate_head(rope.pairs(), rope.cos(rope_row), rope.sin(rope_row), to, 1, to, 1);
+  if (rotates) {
+    const RopeTable& rope = call.context->kv_rope;
+    kernels::rotate_head(rope.pairs(), rope.cos(rope_row), rope.sin(rope_row), buffer, 1, buffer, 1);
+  }
+  return buffer;
 }
 
-void read_value(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head, float* to) {
+const float* read_value(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head,
+                        float* buffer) {
   const int dims = call.spec->heads.v_head_dim;
   if (call.contiguous != nullptr) {
     const auto& v = call.contiguous->v;
     const float* from = v.data + row * v.strides[0] + head * v.strides[1];
-    for (int i = 0; i < dims; ++i) to[i] = from[i * v.strides[2]];
-    return;
+    if (v.strides[2] == 1) return from;
+    gather_row(from, v.strides[2], dims, buffer);
+    return buffer;
   }
   const KvView& view = call.paged->views[at(stream.sequence)];
   const int page_size = view.layout.page_size;
   const void* values = view.page(row / page_size, head).values;
   for (int i = 0; i < dims; ++i) {
     const auto offset = view.layout.value_offset(view.value_type, static_cast<int>(row % page_size), i);
-    to[i] = element(values, view.value_type, offset);
+    buffer[i] = element(values, view.value_type, offset);
   }
+  return buffer;
 }
 
-// 16 keys at a time through a small token-major buffer, so that the transposed writes are whole lines.
+// 16 keys at a time, so that the transposed writes are whole lines. `buffer` [16][qk_head_dim].
 void pack_keys(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* buffer,
                float* to) {
   const int dims = call.spec->heads.qk_head_dim;
   const std::int64_t* rows = stream.key_rows.data() + tile * kTileKeys;
   for (int chunk = 0; chunk < kTileKeys; chunk += kernels::kChunkKeys) {
+    const float* keys[kernels::kChunkKeys];
     for (int t = 0; t < kernels::kChunkKeys; ++t) {
       float* key = buffer + static_cast<std::ptrdiff_t>(t) * dims;
       if (rows[chunk + t] >= 0) {
-        read_key(call, stream, rows[chunk + t], head, key);
+        keys[t] = read_key(call, stream, rows[chunk + t], head, key);
       } else {
         std::fill_n(key, dims, 0.0F);
+        keys[t] = key;
       }
     }
-    for (int i = 0; i < dims; ++i) {
-      float* line = to + static_cast<std::ptrdiff_t>(i) * kTileKeys + chunk;
-      for (int t = 0; t < kernels::kChunkKeys; ++t) line[t] = buffer[t * dims + i];
+    for (int i = 0; i < dims; ++i, to += kernels::kChunkKeys) {
+      for (int t = 0; t < kernels::kChunkKeys; ++t) to[t] = keys[t][i];
     }
   }
 }
 
-// True when a value is not finite.
-bool pack_values(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* to) {
+// Exponent bits, so that a loop over it is vectors and not a chain of additions.
+bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000U) != 0x7f800000U; }
+
+// True when a value is not finite. `buffer` [v_head_dim].
+bool pack_values(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* buffer,
+                 float* to) {
   const int dims = call.spec->heads.v_head_dim;
+  const PageLayout layout = call.packed_layout();
   const std::int64_t* rows = stream.key_rows.data() + tile * kTileKeys;
-  float poison = 0.0F;  // NaN as soon as one value is NaN or infinite
+  unsigned flagged = 0;
   for (int t = 0; t < kTileKeys; ++t) {
-    float* value = to + static_cast<std::ptrdiff_t>(t) * call.padded_v_dim;
-    int filled = 0;
-    if (rows[t] >= 0) {
-      read_value(call, stream, rows[t], head, value);
-      filled = dims;
-      for (int i = 0; i < dims; ++i) poison += value[i] * 0.0F;
+    const int filled = rows[t] >= 0 ? dims : 0;
+    const float* value = filled > 0 ? read_value(call, stream, rows[t], head, buffer) : buffer;
+    for (int i = 0; i < filled; ++i) flagged |= is_finite(value[i]) ? 0U : 1U;
+    for (int i = 0; i < call.padded_v_dim; i += kPageLanes) {
+      float* block = to + layout.value_offset(StorageType::kF32, t, i);
+      const int count = std::clamp(filled - i, 0, kPageLanes);
+      if (count == kPageLanes) {
+        std::memcpy(block, value + i, kPageLanes * sizeof(float));  // a size the compiler knows
+      } else {
+        std::copy_n(value + i, count, block);
+        std::fill(block + count, block + kPageLanes, 0.0F);
+      }
     }
-    std::fill(value + filled, value + call.padded_v_dim, 0.0F);
   }
-  return !(poison == 0.0F);
+  return flagged != 0;
 }
 
 std::int64_t valid_keys(const KeyStream& stream, std::int64_t tile) {
@@ -134,8 +154,10 @@ void pack_tile(const ForwardCall& call, std::int64_t packed_tile, ThreadScratch&
   }
   for (int head = 0; head < call.value_heads; ++head) {
     const std::int64_t idx = packed_tile * call.value_heads + head;
-    context.flags[at(idx)] =
-        pack_values(call, stream, tile, head, context.packed_values.data() + idx * sizes.values) ? 1 : 0;
+    context.flags[at(idx)] = pack_values(call, stream, tile, head, scratch.head.data(),
+                                         context.packed_values.data() + idx * sizes.values)
+                                 ? 1
+                                 : 0;
   }
 }
 
@@ -173,39 +195,40 @@ void packed_operands(const ForwardCall& call, const KeyStream& stream, std::int6
   const std::int64_t packed = stream.packed_tile + tile;
   const std::int64_t key_idx = packed * call.key_heads + (call.key_heads == 1 ? 0 : kv_head);
   const std::int64_t value_idx = packed * call.value_heads + (call.value_heads == 1 ? 0 : kv_head);
-  to.key_stride = kTileKeys;
   to.values_flagged = context.flags[at(value_idx)] != 0;
   for (int c = 0; c < kernels::kTileChunks; ++c) {
-    to.keys[c] = context.packed_keys.data() + key_idx * sizes.keys + c * kernels::kChunkKeys;
+    to.keys[c] = context.packed_keys.data() + key_idx * sizes.keys +
+                 static_cast<std::ptrdiff_t>(c) * kernels::kChunkKeys * call.spec->heads.qk_head_dim;
     to.values[c] = context.packed_values.data() + value_idx * sizes.values +
                    static_cast<std::ptrdiff_t>(c) * kernels::kChunkKeys * call.padded_v_dim;
   }
 }
 
-// Keys of one chunk of a page, widened and rotated to [dim][kTileKeys].
+// Keys of one chunk of a page, widened and rotated to [dim][16].
 void widen_keys(const ForwardCall& call, const KvView& view, const void* keys, std::int64_t slot,
                 std::int64_t rope_row, bool rotates, float* to) {
   const int dims = view.layout.qk_head_dim;
   const int first = static_cast<int>(slot % view.layout.page_size);
   for (int i = 0; i < dims; ++i) {
     for (int t = 0; t < kernels::kChunkKeys; ++t) {
-      to[static_cast<std::ptrdiff_t>(i) * kTileKeys + t] =
+      to[static_cast<std::ptrdiff_t>(i) * kernels::kChunkKeys + t] =
           element(keys, view.key_type, view.layout.key_offset(view.key_type, first + t, i));
     }
   }
   if (!rotates) return;
   const RopeTable& rope = call.context->kv_rope;
   for (int t = 0; t < kernels::kChunkKeys && slot + t < view.num_slots; ++t) {
-    kernels::rotate_head(rope.pairs(), rope.cos(rope_row + t), rope.sin(rope_row + t), to + t, kTileKeys,
-                         to + t, kTileKeys);
+    kernels::rotate_head(rope.pairs(), rope.cos(rope_row + t), rope.sin(rope_row + t), to + t,
+                         kernels::kChunkKeys, to + t, kernels::kChunkKeys);
   }
 }
 
+// Values of one chunk of a page, widened to [padded_v_dim / 16][16][16].
 void widen_values(const KvView& view, const void* values, std::int64_t slot, int padded_v_dim, float* to) {
   const int first = static_cast<int>(slot % view.layout.page_size);
   for (int t = 0; t < kernels::kChunkKeys; ++t) {
     for (int i = 0; i < padded_v_dim; ++i) {
-      to[static_cast<std::ptrdiff_t>(t) * padded_v_dim + i] =
+      to[view.layout.value_offset(StorageType::kF32, t, i)] =
           element(values, view.value_type, view.layout.value_offset(view.value_type, first + t, i));
     }
   }
@@ -218,7 +241,6 @@ void page_operands(const ForwardCall& call, const KeyStream& stream, std::int64_
   const bool rotates = call.context->kv_rope.active() && view.stage == CacheStage::kBeforeRotation;
   const bool plain_keys = view.key_type == StorageType::kF32 && !rotates;
   const bool plain_values = view.value_type == StorageType::kF32;
-  to.key_stride = plain_keys ? page_size : kTileKeys;
   int last_stored = -1;
   for (int c = 0; c < kernels::kTileChunks; ++c) {
     const std::int64_t slot = stream.tiles[at(tile)] * kTileKeys + c * kernels::kChunkKeys;
@@ -228,9 +250,10 @@ void page_operands(const ForwardCall& call, const KeyStream& stream, std::int64_
     to.values_flagged = to.values_flagged || page.values_flagged;
     const auto first = static_cast<int>(slot % page_size);
     if (plain_keys) {
-      to.keys[c] = static_cast<const float*>(page.keys) + first;
+      to.keys[c] = static_cast<const float*>(page.keys) + view.layout.key_offset(StorageType::kF32, first, 0);
     } else {
-      float* chunk = scratch.keys.data() + c * kernels::kChunkKeys;
+      float* chunk = scratch.keys.data() +
+                     static_cast<std::ptrdiff_t>(c) * kernels::kChunkKeys * view.layout.qk_head_dim;
       const std::int64_t rope_row = call.plan->slot_offsets[at(stream.sequence)] + slot;
       widen_keys(call, view, page.keys, slot, rope_row, rotates, chunk);
       to.keys[c] = chunk;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "attention/validate.h"
@@ -86,18 +87,41 @@ void add_items(const HeadSpec& heads, std::int32_t stream_idx, std::int64_t q_ti
   }
 }
 
+// Heaviest first among the items of one stream and key head, which follow each other: their keys and values
+// stay in the second cache. Groups are ordered by their heaviest item, so the last items are light ones.
+void order_items(std::vector<WorkItem>& items) {
+  const auto same_keys = [](const WorkItem& a, const WorkItem& b) {
+    return a.stream == b.stream && a.kv_head == b.kv_head;
+  };
+  std::vector<std::span<WorkItem>> groups;
+  for (auto begin = items.begin(); begin != items.end();) {
+    const auto end =
+        std::find_if_not(begin, items.end(), [&](const WorkItem& i) { return same_keys(i, *begin); });
+    std::stable_sort(begin, end, [](const WorkItem& a, const WorkItem& b) { return a.cost > b.cost; });
+    groups.emplace_back(begin, end);
+    begin = end;
+  }
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](std::span<const WorkItem> a, std::span<const WorkItem> b) {
+                     return a.front().cost > b.front().cost;
+                   });
+  std::vector<WorkItem> ordered;
+  ordered.reserve(items.size());
+  for (const auto& group : groups) ordered.insert(ordered.end(), group.begin(), group.end());
+  items = std::move(ordered);
+}
+
 void plan_work(AttentionPlan::Impl& plan) {
   for (std::size_t i = 0; i < plan.streams.size(); ++i) {
     const KeyStream& stream = plan.streams[i];
-    for (std::int64_t q_tile = 0; q_tile < stream.map.num_q_tiles(); ++q_tile) {
-      for (int kv_head = 0; kv_head < plan.heads.num_kv_heads; ++kv_head) {
+    for (int kv_head = 0; kv_head < plan.heads.num_kv_heads; ++kv_head) {
+      for (std::int64_t q_tile = 0; q_tile < stream.map.num_q_tiles(); ++q_tile) {
         add_items(plan.heads, static_cast<std::int32_t>(i), q_tile, kv_head, plan);
       }
     }
     plan.pairs_visible += stream.map.num_visible_pairs() * plan.heads.num_q_heads;
   }
-  std::stable_sort(plan.items.begin(), plan.items.end(),
-                   [](const WorkItem& a, const WorkItem& b) { return a.cost > b.cost; });
+  order_items(plan.items);
 }
 
 MaskTables tables_of(const AttentionExtras& extras, std::int64_t sequence) {

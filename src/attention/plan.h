@@ -13,7 +13,7 @@
 namespace sightline {
 
 inline constexpr int kTileKeys = kernels::kTileKeys;
-inline constexpr int kMaxRows = 96;  ///< rows of one work item: a multiple of the micro-kernel's 12
+inline constexpr int kMaxRows = 144;  ///< rows of one work item: a multiple of the micro-kernel's 12
 /// Tiles of one split: ranges of 2048 ordinals have their own maximum and sums, merged in order.
 inline constexpr std::int64_t kSplitTiles = 16;
 inline constexpr int kMaxPartialRows = 16;  ///< items of at most so many rows are cut at splits
@@ -72,7 +72,7 @@ struct AttentionPlan::Impl {
   std::vector<std::int64_t> slot_offsets;  ///< paged: slots of the sequences before each
   std::vector<std::int64_t> unseeing;      ///< rows of invalid queries: output 0
   std::vector<KeyStream> streams;
-  std::vector<WorkItem> items;  ///< heaviest first
+  std::vector<WorkItem> items;  ///< in the order they are taken
   std::vector<MergeItem> merges;
   std::int32_t num_partials = 0;
   std::vector<std::int32_t> packed_streams;  ///< streams that are not in place and have tiles

@@ -86,7 +86,7 @@ class ItemRun {
     const std::int64_t q_row = stream_.q_rows[at(query_of(row))];
     const auto& q = call_.q;
     const float* from = q.data + q_row * q.strides[0] + head_of(row) * q.strides[1];
-    for (int i = 0; i < dims; ++i) to[i] = from[i * q.strides[2]];
+    gather_row(from, q.strides[2], dims, to);
     if (rope.active()) kernels::rotate_head(rope.pairs(), rope.cos(q_row), rope.sin(q_row), to, 1, to, 1);
   }
 
@@ -158,7 +158,6 @@ class ItemRun {
     args.qk_head_dim = call_.spec->heads.qk_head_dim;
     args.num_rows = num_rows_;
     std::copy_n(operands.keys, kernels::kTileChunks, args.keys);
-    args.key_stride = operands.key_stride;
     args.groups = groups;
     args.scores = scratch_.scores.data();
     call_.table->attention_scores(args);

@@ -24,12 +24,11 @@ HWY_INLINE void score_block(const ScoreArgs& args, const float* q, int vec_idx, 
   const float* keys[kVecs];
 #pragma GCC unroll 4
   for (int v = 0; v < kVecs; ++v) keys[v] = key_vector(args, vec_idx + v);
-  const std::ptrdiff_t stride = args.key_stride;
 #pragma GCC unroll 4
   for (int dim = 0; dim < args.qk_head_dim; ++dim) {
     Vec k[kVecs];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) k[v] = load(keys[v] + dim * stride);
+    for (int v = 0; v < kVecs; ++v) k[v] = load(keys[v] + dim * kChunkKeys);
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       const Vec value = broadcast(q[dim * kGroupRows + r]);
@@ -100,6 +99,14 @@ static void attention_scores(const ScoreArgs& args) {
   }
 }
 
+inline constexpr int kBlockColumns = 16;  // columns of values that lie together, for the 16 keys of a chunk
+
+// The first key's values of a chunk, from `column` on.
+HWY_INLINE const float* value_vector(const ValueArgs& args, int chunk, int column) {
+  return args.values[chunk] + (column / kBlockColumns) * (kBlockColumns * kChunkKeys) +
+         column % kBlockColumns;
+}
+
 template <int kRows, int kVecs>
 HWY_INLINE void value_block(const ValueArgs& args, const GroupRange& range, int first_row, int column) {
   const float* p = args.p + static_cast<std::ptrdiff_t>(first_row) * kTileKeys;
@@ -117,13 +124,19 @@ HWY_INLINE void value_block(const ValueArgs& args, const GroupRange& range, int 
     const int chunk = key / kChunkKeys;
     const int chunk_end = (chunk + 1) * kChunkKeys;
     const int end = chunk_end < range.key_end ? chunk_end : range.key_end;
-    const float* value = args.values[chunk] + (key % kChunkKeys) * stride + column;
+    const float* value[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) {
+      value[v] = value_vector(args, chunk, column + v * kLanes) + (key % kChunkKeys) * kBlockColumns;
+    }
 #pragma GCC unroll 4
     for (; key < end; ++key) {
       Vec w[kVecs];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) w[v] = load(value + v * kLanes);
-      value += stride;
+      for (int v = 0; v < kVecs; ++v) {
+        w[v] = load(value[v]);
+        value[v] += kBlockColumns;
+      }
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         const Vec weight = broadcast(p[r * kTileKeys + key]);
@@ -158,8 +171,7 @@ static void careful_values(const ValueArgs& args, const GroupRange& range, int r
     Vec acc = hn::Mul(load(out + column), broadcast(args.rescale[row]));
     for (int key = range.key_begin; key < range.key_end; ++key) {
       if ((words[key / 64] >> (key % 64) & 1) == 0) continue;
-      const float* value = args.values[key / kChunkKeys] +
-                           static_cast<std::ptrdiff_t>(key % kChunkKeys) * args.padded_v_dim + column;
+      const float* value = value_vector(args, key / kChunkKeys, column) + key % kChunkKeys * kBlockColumns;
       acc = hn::MulAdd(broadcast(p[key]), load(value), acc);
     }
     store(acc, out + column);

@@ -49,20 +49,33 @@ HWY_INLINE IntVec nearest_int(Vec x) {
 #endif
 }
 
+// x less its nearest integer (exact), and p times 2 to that integer where x is not below -126, else 0. "Not
+// less" is true for NaN, which stays one.
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+HWY_INLINE Vec fraction(Vec x) { return Vec{_mm512_reduce_ps(x.raw, 0)}; }
+HWY_INLINE Vec times_power(Vec p, Vec x, Vec f) {
+  const __mmask16 kept = _mm512_cmp_ps_mask(x.raw, _mm512_set1_ps(-126.0F), _CMP_NLT_UQ);
+  return Vec{_mm512_maskz_scalef_ps(kept, p.raw, hn::Sub(x, f).raw)};
+}
+#else
+HWY_INLINE Vec fraction(Vec x) { return hn::Sub(x, hn::ConvertTo(Tag(), nearest_int(x))); }
+HWY_INLINE Vec times_power(Vec p, Vec x, Vec) {
+  const IntVec bits = hn::Add(hn::BitCast(IntTag(), p), hn::ShiftLeft<23>(nearest_int(x)));
+  return hn::IfThenZeroElse(hn::Lt(x, broadcast(-126.0F)), hn::BitCast(Tag(), bits));
+}
+#endif
+
 // 2^x for x <= about 1: exactly 0 below -126 and for minus infinity, NaN for NaN. Degree 5 on [-1/2, 1/2],
 // least maximal relative error with p(0) = 1: 9.1e-8, with rounding 1.6e-7.
 HWY_INLINE Vec exp2_flushed(Vec x) {
-  const IntVec n = nearest_int(x);
-  const Vec f = hn::Sub(x, hn::ConvertTo(Tag(), n));
+  const Vec f = fraction(x);
   Vec p = broadcast(1.32647308e-3F);
   p = hn::MulAdd(p, f, broadcast(9.67151299e-3F));
   p = hn::MulAdd(p, f, broadcast(5.55073358e-2F));
   p = hn::MulAdd(p, f, broadcast(2.40222424e-1F));
   p = hn::MulAdd(p, f, broadcast(6.93147004e-1F));
   p = hn::MulAdd(p, f, broadcast(1.0F));
-  const IntVec bits = hn::Add(hn::BitCast(IntTag(), p), hn::ShiftLeft<23>(n));
-  // "Less than" is false for NaN: what is not less, or is unordered, is kept.
-  return hn::IfThenZeroElse(hn::Lt(x, broadcast(-126.0F)), hn::BitCast(Tag(), bits));
+  return times_power(p, x, f);
 }
 
 // Visible lanes of vector `vec_idx` of a tile from its row of bits.

@@ -1,6 +1,7 @@
 // Non-owning views of arrays with strides. Strides are in elements and may be 0 (a broadcast).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -54,6 +55,16 @@ template <typename T, std::size_t Rank>
 template <typename T, std::size_t Rank>
 [[nodiscard]] StridedView<T, Rank> dense_view(T* data, const std::int64_t (&shape)[Rank]) {
   return dense_view<T, Rank>(data, std::to_array(shape));
+}
+
+/// Copies `count` entries that lie `stride` apart to contiguous memory.
+template <typename T>
+void gather_row(const T* from, std::int64_t stride, std::int64_t count, T* to) {
+  if (stride == 1) {  // a loop of its own, which becomes a block copy
+    std::copy_n(from, count, to);
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) to[i] = from[i * stride];
 }
 
 }  // namespace sightline

@@ -59,9 +59,8 @@ struct ScoreArgs {
   const float* q = nullptr;  ///< [num_groups][qk_head_dim][12]
   int qk_head_dim = 0;
   int num_rows = 0;
-  /// Keys: chunk c of the tile begins at keys[c]; dim i lies key_stride * i behind; 16 keys in a row.
+  /// Keys: chunk c of the tile is [qk_head_dim][16] at keys[c].
   const float* keys[kTileChunks] = {};
-  std::ptrdiff_t key_stride = 0;
   const GroupRange* groups = nullptr;  ///< [num_groups]
   float* scores = nullptr;             ///< [num_groups * 12][kTileKeys]
 };
@@ -100,7 +99,7 @@ struct ValueArgs {
   const float* p = nullptr;  ///< [num_groups * 12][kTileKeys]
   int num_rows = 0;
   int padded_v_dim = 0;  ///< a multiple of 16
-  /// Values: chunk c begins at values[c]; its 16 keys follow each other, padded_v_dim apart.
+  /// Values: chunk c is [padded_v_dim / 16][16 keys][16] at values[c].
   const float* values[kTileChunks] = {};
   const GroupRange* groups = nullptr;
   /// Not null: the careful path. Only pairs whose bit is set are added, so what is not seen may be NaN.

@@ -19,8 +19,11 @@ enum class StorageType : std::uint8_t { kF32, kBf16 };
 inline constexpr int kPageLanes = 16;
 
 /// `page_size` tokens (a multiple of kPageLanes) of one key head.
-///   keys    f32: [qk_head_dim][page_size]            bf16: [ceil(qk_head_dim/2)][page_size][2]
-///   values  f32: [page_size][padded_v_dim]           bf16: [page_size/2][padded_v_dim][2]
+///   keys    f32: [page_size/16][qk_head_dim][16]     bf16: [page_size/16][ceil(qk_head_dim/2)][16][2]
+///   values  f32: [page_size/16][padded_v_dim/16][16 tokens][16 dims]
+///          bf16: [page_size/16][padded_v_dim/16][8][16][2 tokens]
+/// 16 keys lie together, dim after dim, so that a kernel reads them as one stream: with the page size between
+/// dims, a power of two, a panel of keys would fall into a quarter of the first cache's sets.
 /// Padding lanes of values and the odd half of a bf16 key pair hold 0.
 struct PageLayout {
   int page_size = 64;
@@ -32,12 +35,20 @@ struct PageLayout {
   }
   /// Offsets in elements of the storage type.
   [[nodiscard]] constexpr std::size_t key_offset(StorageType type, int token, int dim) const {
-    if (type == StorageType::kF32) return static_cast<std::size_t>(dim) * page_size + token;
-    return (static_cast<std::size_t>(dim / 2) * page_size + token) * 2 + dim % 2;
+    const auto chunk = static_cast<std::size_t>(token / kPageLanes);
+    const auto lane = static_cast<std::size_t>(token % kPageLanes);
+    if (type == StorageType::kF32) return (chunk * qk_head_dim + dim) * kPageLanes + lane;
+    const int pairs = (qk_head_dim + 1) / 2;
+    return ((chunk * pairs + dim / 2) * kPageLanes + lane) * 2 + dim % 2;
   }
   [[nodiscard]] constexpr std::size_t value_offset(StorageType type, int token, int dim) const {
-    if (type == StorageType::kF32) return static_cast<std::size_t>(token) * padded_v_dim() + dim;
-    return (static_cast<std::size_t>(token / 2) * padded_v_dim() + dim) * 2 + token % 2;
+    const auto chunk = static_cast<std::size_t>(token / kPageLanes);
+    const std::size_t block =
+        (chunk * (padded_v_dim() / kPageLanes) + dim / kPageLanes) * kPageLanes * kPageLanes;
+    const int row = token % kPageLanes;
+    const int lane = dim % kPageLanes;
+    if (type == StorageType::kF32) return block + static_cast<std::size_t>(row) * kPageLanes + lane;
+    return block + (static_cast<std::size_t>(row / 2) * kPageLanes + lane) * 2 + row % 2;
   }
   /// Elements of a page's keys and of its values.
   [[nodiscard]] constexpr std::size_t key_size(StorageType type) const {
