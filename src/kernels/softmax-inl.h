@@ -55,14 +55,12 @@ HWY_INLINE float power_of_two(float difference) {
 }
 
 template <bool kMasked>
-HWY_INLINE void softmax_row(const SoftmaxArgs& args, const GroupRange& range, int row) {
-  float* scores = args.scores + static_cast<std::ptrdiff_t>(row) * kTileKeys;
+HWY_INLINE void move_maximum(const SoftmaxArgs& args, const GroupRange& range, int row) {
+  const float* scores = args.scores + static_cast<std::ptrdiff_t>(row) * kTileKeys;
   const std::uint64_t* words = kMasked ? args.words + 2 * row : nullptr;
-  const int begin = range.chunk_begin * kChunkVecs;
-  const int end = range.chunk_end * kChunkVecs;
   const Vec minus_infinity = broadcast(kMinusInfinity);
   Vec best = minus_infinity;
-  for (int v = begin; v < end; ++v) {
+  for (int v = range.chunk_begin * kChunkVecs; v < range.chunk_end * kChunkVecs; ++v) {
     Vec s = load(scores + v * kLanes);
     if (kMasked) s = hn::IfThenElse(visible_lanes(words, v), s, minus_infinity);
     best = hn::Max(best, s);
@@ -71,15 +69,21 @@ HWY_INLINE void softmax_row(const SoftmaxArgs& args, const GroupRange& range, in
   const float old_max = args.row_max[row];
   const float tile_max = 2.0F * __builtin_ceilf(hn::GetLane(hn::MaxOfLanes(Tag(), best)) * args.scale * 0.5F);
   const float new_max = tile_max > old_max ? tile_max : old_max;
-  const float rescale = new_max == old_max ? 1.0F : power_of_two(old_max - new_max);
   args.row_max[row] = new_max;
-  args.rescale[row] = rescale;
+  args.rescale[row] = new_max == old_max ? 1.0F : power_of_two(old_max - new_max);
+}
+
+template <bool kMasked>
+HWY_INLINE void add_weights(const SoftmaxArgs& args, const GroupRange& range, int row) {
+  float* scores = args.scores + static_cast<std::ptrdiff_t>(row) * kTileKeys;
+  const std::uint64_t* words = kMasked ? args.words + 2 * row : nullptr;
   // A row that has seen nothing (or only minus infinity) has no maximum to subtract.
-  const Vec max = broadcast(new_max == kMinusInfinity ? 0.0F : new_max);
+  const float row_max = args.row_max[row];
+  const Vec max = broadcast(row_max == kMinusInfinity ? 0.0F : row_max);
   const Vec scale = broadcast(args.scale);
   float* row_sum = args.row_sum + static_cast<std::ptrdiff_t>(row) * kMaxSumLanes;
-  Vec sum = hn::Mul(load(row_sum), broadcast(rescale));
-  for (int v = begin; v < end; ++v) {
+  Vec sum = hn::Mul(load(row_sum), broadcast(args.rescale[row]));
+  for (int v = range.chunk_begin * kChunkVecs; v < range.chunk_end * kChunkVecs; ++v) {
     // Rounded before the subtraction, as the maximum was: a fused one would differ from it by whole units
     // when scores are large.
     const Vec s = hn::Mul(load(scores + v * kLanes), scale);
@@ -91,15 +95,23 @@ HWY_INLINE void softmax_row(const SoftmaxArgs& args, const GroupRange& range, in
   store(sum, row_sum);
 }
 
+// All maxima of a group before its weights: a maximum is one long chain, and those of the rows overlap.
+template <bool kMasked>
+HWY_INLINE void softmax_group(const SoftmaxArgs& args, const GroupRange& range, int begin, int end) {
+  for (int row = begin; row < end; ++row) move_maximum<kMasked>(args, range, row);
+  for (int row = begin; row < end; ++row) add_weights<kMasked>(args, range, row);
+}
+
 static void softmax_tile(const SoftmaxArgs& args) {
-  for (int row = 0; row < args.num_rows; ++row) {
+  for (int row = 0; row < args.num_rows; row += kGroupRows) {
     const GroupRange& range = args.groups[row / kGroupRows];
+    const int end = row + kGroupRows < args.num_rows ? row + kGroupRows : args.num_rows;
     if (range.chunk_begin >= range.chunk_end) {
-      args.rescale[row] = 1.0F;
+      for (int r = row; r < end; ++r) args.rescale[r] = 1.0F;
     } else if (range.all_visible) {
-      softmax_row<false>(args, range, row);
+      softmax_group<false>(args, range, row, end);
     } else {
-      softmax_row<true>(args, range, row);
+      softmax_group<true>(args, range, row, end);
     }
   }
 }
