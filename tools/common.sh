@@ -1,6 +1,9 @@
 # What `sightline` and `verify` share: packages, locks, builds. Sourced, after root is set.
 # Everything said here goes to standard error.
 
+# ninja and ctest end by themselves on Ctrl-C; that is no failed build, and nothing is to follow.
+trap 'exit 130' INT
+
 say() { printf 'sightline: %s\n' "$*" >&2; }
 
 # A cargo that can build src/text/rust: 1.85 or newer.
@@ -28,11 +31,13 @@ missing_packages() {
 }
 
 # ensure_packages SECTION...: installs what is missing, or says what to install and ends with 77 (no rights)
-# or 78 (another system). SIGHTLINE_SKIP_SYSTEM_CHECK=1: the person has seen to it by other means.
+# or 78 (another system). SIGHTLINE_SKIP_SYSTEM_CHECK=1: the person has seen to it by other means;
+# SIGHTLINE_OS_RELEASE: the file that tells the system, for tests.
 ensure_packages() {
   [ -n "${SIGHTLINE_SKIP_SYSTEM_CHECK:-}" ] && return 0
   local ID="" VERSION_ID=""
-  [ -r /etc/os-release ] && . /etc/os-release
+  local release=${SIGHTLINE_OS_RELEASE:-/etc/os-release}
+  [ -r "$release" ] && . "$release"
   if [ "$ID $VERSION_ID" != "debian 12" ] || ! command -v dpkg-query >/dev/null; then
     say "this is built and tested on Debian 12; this system is ${ID:-unknown} ${VERSION_ID:-}"
     say "install what stands for these Debian packages, then set SIGHTLINE_SKIP_SYSTEM_CHECK=1:"

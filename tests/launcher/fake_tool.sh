@@ -1,0 +1,41 @@
+#!/bin/bash
+# Plays the tool whose name it is called by. $FAKE is the folder of the scene: `calls` gets one line a call,
+# `installed` lists packages; the files no_network, build_fails, build_interrupted and gate change the play.
+name=${0##*/}
+case $name in
+  id) echo "$FAKE_UID"; exit ;;
+  dpkg-query) [[ $'\n'$(<"$FAKE/installed")$'\n' != *$'\n'${!#}$'\n'* ]] || printf installed; exit ;;
+  cargo) [ -n "$FAKE_CARGO" ] && echo "cargo $FAKE_CARGO (of a test)"; exit ;;
+esac
+echo "$name $*" >>"$FAKE/calls"
+case $name in
+  sudo)
+    [ -n "$FAKE_SUDO" ] || exit 1
+    shift # -n
+    exec "$@"
+    ;;
+  apt-get)
+    [ ! -e "$FAKE/no_network" ] || { echo "E: Failed to fetch"; exit 100; }
+    [ "$1" != install ] || printf '%s\n' "${@:2}" | grep -v '^-' >>"$FAKE/installed"
+    ;;
+  cmake)
+    folder=build/$2
+    mkdir -p "$folder" && touch "$folder/build.ninja"
+    ;;
+  ninja)
+    folder=$2
+    [ ! -e "$FAKE/gate" ] || read -r _ <"$FAKE/gate"
+    [ ! -e "$FAKE/build_fails" ] || { echo "error: no such thing"; exit 1; }
+    # Ctrl-C goes to all that run in the terminal; ninja ends by itself.
+    [ ! -e "$FAKE/build_interrupted" ] || { trap : INT; kill -INT 0; exit 2; }
+    mkdir -p "$folder/bin"
+    cat >"$folder/bin/sightline" <<'PROGRAM'
+#!/bin/bash
+folder=$(dirname "$(dirname "$0")")
+echo "${folder##*/}: $*"
+! readlink /proc/$$/fd/* | grep -qxF "$folder/.lock" || echo "it holds the lock"
+exit "${FAKE_EXIT:-0}"
+PROGRAM
+    chmod +x "$folder/bin/sightline"
+    ;;
+esac
