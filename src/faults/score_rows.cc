@@ -21,6 +21,11 @@ Result<void> scale_twice(const Fault&, AttentionSpec& spec) {
   return {};
 }
 
+Result<void> scale_factor(const Fault& fault, AttentionSpec& spec) {
+  spec.score.softmax_scale = softmax_scale(spec.score, spec.heads) * fault.value("factor");
+  return {};
+}
+
 Result<void> scale_missing(const Fault&, AttentionSpec& spec) {
   spec.score.softmax_scale = 1.0;
   return {};
@@ -102,6 +107,8 @@ std::vector<FaultKind> score_rows() {
           heads_tiled),
       row("score.scale/twice", kGroup, "the softmax scale is applied twice", scale_twice),
       row("score.scale/missing", kGroup, "the softmax scale is not applied", scale_missing),
+      row("score.scale/factor", kGroup, "the softmax scale is another number", scale_factor,
+          {{"factor", 2, "times the right scale"}}),
       row("score.scale/on_bias", kGroup, "the softmax scale multiplies the bias too", scale_on_bias),
       row("score.softcap/missing", kGroup, "scores are not capped", softcap_missing),
       row("score.softcap/formula", kGroup, "x tanh(x / c) in place of c tanh(x / c)", softcap_formula),

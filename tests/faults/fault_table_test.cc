@@ -65,7 +65,7 @@ TEST(FaultTableTest, UnknownNamesAndNumbersAreRefusedWithTheKnownOnes) {
   EXPECT_EQ(message("mask.nothing").find("fault 'mask.nothing' is unknown; known: mask.top_left_alignment, "),
             0U);
   EXPECT_EQ(message("score.scale/half"),
-            "fault score.scale has no variant 'half'; it has: twice, missing, on_bias");
+            "fault score.scale has no variant 'half'; it has: twice, missing, factor, on_bias");
   EXPECT_EQ(message("rope.base:base=1"),
             "fault rope.base: 'base=1', expected NAME=NUMBER with NAME of: theta");
   EXPECT_EQ(message("rope.base:theta=x"), "fault rope.base: theta = 'x', expected a finite number");

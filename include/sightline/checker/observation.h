@@ -1,0 +1,55 @@
+// What was computed and what it should mean: the declared spec, the inputs of one sequence, and whatever
+// arrays came out. The checker compares nothing else.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "sightline/base/error.h"
+#include "sightline/spec/attention_spec.h"
+#include "sightline/spec/coords.h"
+
+namespace sightline::checker {
+
+/// The type that the outputs were computed in. It decides how much difference is rounding.
+enum class ElementType : std::uint8_t { kF64, kF32, kBf16, kF16 };
+[[nodiscard]] std::string_view to_string(ElementType type);
+
+/// One sequence: inputs as they were given to whoever is being checked, outputs as they came back. Arrays are
+/// dense; an output that was not given is empty.
+struct Observation {
+  AttentionSpec spec;  ///< what was declared
+  ElementType type = ElementType::kF32;
+
+  std::vector<double> q;                  ///< [q_len, num_q_heads, qk_head_dim], before rotation
+  std::vector<double> k;                  ///< [kv_len, num_kv_heads, qk_head_dim], before rotation
+  std::vector<double> v;                  ///< [kv_len, num_kv_heads, v_head_dim]
+  std::vector<TokenCoord> q_coords;       ///< [q_len]
+  std::vector<TokenCoord> kv_coords;      ///< [kv_len]
+  std::vector<std::int64_t> q_rope_pos;   ///< [q_len], empty: pos
+  std::vector<std::int64_t> kv_rope_pos;  ///< [kv_len], empty: pos
+  std::vector<double> bias;               ///< [num_q_heads, q_len, kv_len] or empty
+  std::int64_t rope_length = 0;           ///< as in rope_frequencies
+  /// Rows of q at which calls begin, ascending, the first 0; empty: one call. When the queries are the last
+  /// tokens of the keys, each call appended its own tokens, and what stands before the first query was
+  /// appended by a call before them.
+  std::vector<std::int64_t> call_begins;
+  std::vector<double> d_out;  ///< [q_len, num_q_heads, v_head_dim]: upstream of the gradients
+
+  std::vector<double> out;      ///< [q_len, num_q_heads, v_head_dim]
+  std::vector<double> lse;      ///< [q_len, num_q_heads], natural logarithm, with the sink
+  std::vector<double> weights;  ///< [num_q_heads, q_len, kv_len]
+  std::vector<double> d_q, d_k, d_v;
+
+  [[nodiscard]] std::int64_t q_len() const { return static_cast<std::int64_t>(q_coords.size()); }
+  [[nodiscard]] std::int64_t kv_len() const { return static_cast<std::int64_t>(kv_coords.size()); }
+  /// True when the queries are the last tokens of the keys, so that calls append what they ask about.
+  [[nodiscard]] bool is_self_attention() const;
+};
+
+/// Errors (kInvalidArgument): an invalid spec, an array of another size than the spec and lengths say, call
+/// begins out of order, nothing observed at all, a mask that needs tables (`dense`, `tree`).
+[[nodiscard]] Result<void> validate(const Observation& observation);
+
+}  // namespace sightline::checker

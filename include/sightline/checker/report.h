@@ -1,0 +1,75 @@
+// What the checker says: a verdict in words, the faults it names with their evidence, and what to try next.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sightline/base/json.h"
+
+namespace sightline::checker {
+
+enum class Verdict : std::uint8_t {
+  kAgrees,      ///< equal to the declared meaning, to the rounding of f32
+  kRounding,    ///< differs by what the type, depth and length explain
+  kFault,       ///< a fault by name
+  kConvention,  ///< follows a documented convention other than the declared one
+  kAmbiguous,   ///< several faults explain this input equally well
+  kUnknown,     ///< differs, and no known fault explains it
+  kBroken,      ///< crashed, hung, gave NaN or other shapes, or other answers each time
+};
+[[nodiscard]] std::string_view to_string(Verdict verdict);
+/// 0 for agrees, rounding and convention; 1 for the others.
+[[nodiscard]] int exit_code(Verdict verdict);
+
+struct MeasuredParameter {
+  std::string name;
+  double value = 0;
+  std::string what;
+};
+
+/// A fault that explains what was seen.
+struct NamedFault {
+  std::string slug;     ///< the kind's name in the catalogue, "mask.top_left_alignment"
+  std::string variant;  ///< which form; empty: the only one
+  std::string what;     ///< one line
+  std::vector<MeasuredParameter> parameters;
+  /// Largest difference from its prediction, in units of the rounding bound: at most 1 explains everything.
+  double misfit = 0;
+  /// On at least two probes every other hypothesis lies beyond ten times the bound.
+  bool certain = false;
+  std::string idiom;  ///< the code that usually causes it
+  std::string fix;
+};
+
+/// One line of the reasoning: a measurement or a comparison, with its figure.
+struct Evidence {
+  std::string what;
+  double value = 0;
+};
+
+/// The first element, in reading order, that differs beyond rounding.
+struct Difference {
+  std::string tensor;  ///< "out", "lse", "d_k", ...
+  std::vector<std::int64_t> index;
+  double expected = 0;
+  double got = 0;
+};
+
+struct Report {
+  Verdict verdict = Verdict::kUnknown;
+  std::string summary;             ///< the verdict in one line of words
+  std::vector<NamedFault> faults;  ///< best first; all that fit when ambiguous
+  std::vector<Evidence> evidence;
+  std::string next_probe;  ///< what would tell the remaining hypotheses apart; empty: nothing to ask
+  std::optional<Difference> first_difference;
+};
+
+inline constexpr int kReportSchema = 1;
+[[nodiscard]] Json to_json(const Report& report);
+/// For people: the first line is the summary.
+[[nodiscard]] std::string to_text(const Report& report);
+
+}  // namespace sightline::checker

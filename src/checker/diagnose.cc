@@ -1,0 +1,199 @@
+#include "sightline/checker/diagnose.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "checker/search.h"
+
+namespace sightline::checker {
+namespace {
+
+constexpr std::size_t kMaxPairParts = 8;  ///< single faults that are tried two at a time
+
+std::string text_of(std::span<const Fault> faults) {
+  std::string text;
+  for (const Fault& fault : faults) text += (text.empty() ? "" : " and ") + to_string(fault);
+  return text;
+}
+
+bool same_slugs(const Candidate& a, const Candidate& b) {
+  return std::ranges::equal(
+      a.faults, b.faults, {}, [](const Fault& f) { return f.kind->slug; },
+      [](const Fault& f) { return f.kind->slug; });
+}
+
+NamedFault named(const Fault& fault, const Score& score, bool certain) {
+  NamedFault out;
+  out.slug = fault.kind->slug;
+  out.variant = fault.kind->variant;
+  out.what = fault.kind->what;
+  for (std::size_t i = 0; i < fault.values.size(); ++i) {
+    const FaultParameter& p = fault.kind->parameters[i];
+    out.parameters.push_back({std::string(p.name), fault.values[i], std::string(p.what)});
+  }
+  out.misfit = score.worst;
+  out.certain = certain;
+  return out;
+}
+
+// Every single fault with its best parameter, best first; those that show nowhere are left out.
+std::vector<Candidate> try_singles(const Searcher& searcher, const std::vector<Hypothesis>& all) {
+  std::vector<Candidate> tried;
+  for (const Hypothesis& hypothesis : all) {
+    Candidate candidate = searcher.best(hypothesis);
+    if (!candidate.faults.empty()) tried.push_back(std::move(candidate));
+  }
+  std::ranges::stable_sort(tried, {}, [](const Candidate& c) { return c.score.mean_square; });
+  return tried;
+}
+
+// Two kinds at once, from those that alone come nearest; each parameter is measured again beside the other.
+std::vector<Candidate> try_pairs(const Searcher& searcher, const std::vector<Hypothesis>& all,
+                                 const std::vector<Candidate>& singles) {
+  const auto hypothesis_of = [&](const FaultKind* kind) -> const Hypothesis& {
+    return *std::ranges::find(all, kind, &Hypothesis::kind);
+  };
+  std::vector<Candidate> pairs;
+  const std::size_t n = std::min(kMaxPairParts, singles.size());
+  for (std::size_t i = 0; i < n; ++i) {
+    for (const Hypothesis& second : all) {
+      const Fault& first = singles[i].faults.front();
+      if (second.kind->slug == first.kind->slug) continue;
+      Candidate pair = searcher.best(second, std::span(&first, 1));
+      if (pair.faults.empty()) continue;
+      if (pair.score.worst > kFits && !first.values.empty()) {
+        // Measured beside the second, the first may be another number.
+        const Candidate swapped = searcher.best(hypothesis_of(first.kind), std::span(&pair.faults.back(), 1));
+        if (!swapped.faults.empty() && swapped.score.mean_square < pair.score.mean_square) pair = swapped;
+      }
+      if (pair.score.worst <= kFits) pairs.push_back(std::move(pair));
+    }
+  }
+  for (Candidate& pair : pairs) {
+    std::ranges::sort(pair.faults, {}, [](const Fault& f) { return f.kind; });
+  }
+  std::ranges::stable_sort(pairs, {}, [](const Candidate& c) { return c.score.worst; });
+  return pairs;
+}
+
+// One candidate of each set of slugs: the first, which is the best.
+std::vector<Candidate> one_of_each(const std::vector<Candidate>& candidates) {
+  std::vector<Candidate> distinct;
+  for (const Candidate& c : candidates) {
+    if (std::ranges::none_of(distinct, [&](const Candidate& d) { return same_slugs(c, d); })) {
+      distinct.push_back(c);
+    }
+  }
+  return distinct;
+}
+
+// A parameter that had to be measured makes an explanation less simple than one that stands in the table.
+int complexity(const Candidate& candidate) {
+  int measured = 0;
+  for (const Fault& fault : candidate.faults) {
+    for (std::size_t i = 0; i < fault.values.size(); ++i) {
+      const double usual = fault.kind->parameters[i].value;
+      if (std::abs(fault.values[i]) != std::abs(usual)) ++measured;
+    }
+  }
+  return measured;
+}
+
+// Of several explanations that fit, the simplest: a window that reaches everything is no window.
+std::vector<Candidate> simplest(const std::vector<Candidate>& fitting) {
+  if (fitting.empty()) return {};
+  const int least = complexity(*std::ranges::min_element(fitting, {}, complexity));
+  std::vector<Candidate> out;
+  std::ranges::copy_if(fitting, std::back_inserter(out),
+                       [&](const Candidate& c) { return complexity(c) == least; });
+  return out;
+}
+
+// At least two observations in which every other explanation is excluded.
+bool is_certain(const Candidate& winner, const std::vector<Candidate>& all) {
+  return std::ranges::all_of(all, [&](const Candidate& other) {
+    return same_slugs(winner, other) || other.score.num_excluding >= 2;
+  });
+}
+
+void add_rivals(const std::vector<Candidate>& all, const Candidate* winner, Report& report) {
+  int added = 0;
+  for (const Candidate& c : all) {
+    if (added == 3) break;
+    if (winner != nullptr && same_slugs(c, *winner)) continue;
+    report.evidence.push_back(
+        {fmt::format("times the rounding bound lies the best prediction of {}", text_of(c.faults)),
+         c.score.worst});
+    ++added;
+  }
+}
+
+bool is_half(ElementType type) { return type == ElementType::kBf16 || type == ElementType::kF16; }
+
+Report agreement(std::span<const Observation> observations, double worst) {
+  Report report;
+  report.verdict = is_half(observations.front().type) ? Verdict::kRounding : Verdict::kAgrees;
+  report.summary = report.verdict == Verdict::kAgrees
+                       ? "agrees: what was seen is the declared meaning"
+                       : fmt::format("rounding: what was seen is the declared meaning in {}",
+                                     to_string(observations.front().type));
+  report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
+  return report;
+}
+
+}  // namespace
+
+Result<Report> diagnose(std::span<const Observation> observations) {
+  if (observations.empty()) return fail(ErrorKind::kInvalidArgument, "diagnose: no observation");
+  for (const Observation& o : observations) {
+    SIGHTLINE_CHECK(validate(o));
+    if (!(o.spec == observations.front().spec)) {
+      return fail(ErrorKind::kInvalidArgument, "diagnose: the observations declare different specs");
+    }
+  }
+  const Searcher searcher(observations);
+  double worst = 0;
+  std::optional<Difference> first;
+  for (const Misfit& misfit : searcher.declared()) {
+    worst = std::max(worst, misfit.worst);
+    if (!first) first = misfit.first;
+  }
+  if (worst <= kFits) return agreement(observations, worst);
+
+  // Values differ between observations: the hypotheses of the longest serve all.
+  const Observation& longest = *std::ranges::max_element(observations, {}, &Observation::kv_len);
+  const std::vector<Hypothesis> all = hypotheses(longest);
+  const std::vector<Candidate> singles = try_singles(searcher, all);
+  std::vector<Candidate> fitting;
+  std::ranges::copy_if(singles, std::back_inserter(fitting),
+                       [](const Candidate& c) { return c.score.worst <= kFits; });
+  if (fitting.empty()) fitting = try_pairs(searcher, all, singles);
+  fitting = one_of_each(simplest(fitting));
+
+  Report report;
+  report.first_difference = first;
+  report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
+  if (fitting.empty()) {
+    report.summary = "unknown: it differs from the declared meaning, and no known fault explains it";
+    add_rivals(singles, nullptr, report);
+    return report;
+  }
+  const bool is_ambiguous = fitting.size() > 1;
+  report.verdict = is_ambiguous ? Verdict::kAmbiguous : Verdict::kFault;
+  for (const Candidate& c : fitting) {
+    const bool certain = !is_ambiguous && is_certain(c, singles);
+    for (const Fault& fault : c.faults) report.faults.push_back(named(fault, c.score, certain));
+  }
+  if (!is_ambiguous) {
+    report.summary = fmt::format("fault: {}: {}", text_of(fitting.front().faults),
+                                 fitting.front().faults.front().kind->what);
+    add_rivals(singles, &fitting.front(), report);
+    return report;
+  }
+  std::string names;
+  for (const Candidate& c : fitting) names += (names.empty() ? "" : ", or ") + text_of(c.faults);
+  report.summary = fmt::format("ambiguous: this input cannot tell apart {}", names);
+  return report;
+}
+
+}  // namespace sightline::checker

@@ -1,0 +1,25 @@
+// Which faults are worth trying on an observation, and over which values of their parameters.
+#pragma once
+
+#include <vector>
+
+#include "sightline/checker/observation.h"
+#include "sightline/faults/fault_table.h"
+
+namespace sightline::checker {
+
+/// A row of the fault table with the values that its one parameter may take; rows without a parameter have a
+/// single value.
+struct Hypothesis {
+  const FaultKind* kind = nullptr;
+  std::vector<double> values;   ///< to try, simplest first; empty: the row has no parameter
+  bool is_continuous = false;   ///< between two values others may be meant: refine
+  bool is_logarithmic = false;  ///< refine the logarithm
+
+  [[nodiscard]] Fault fault(double value) const;
+};
+
+/// Rows that can show in one sequence of calls, in the order of the table.
+[[nodiscard]] std::vector<Hypothesis> hypotheses(const Observation& observation);
+
+}  // namespace sightline::checker

@@ -1,0 +1,88 @@
+#include "sightline/checker/observation.h"
+
+#include <algorithm>
+
+namespace sightline::checker {
+namespace {
+
+Result<void> check_size(std::string_view name, const std::vector<double>& array, std::int64_t expected,
+                        bool is_optional) {
+  const auto size = static_cast<std::int64_t>(array.size());
+  if (size == expected || (is_optional && array.empty())) return {};
+  return fail(ErrorKind::kInvalidArgument, "diagnose: {} has {} numbers, expected {}", name, size, expected);
+}
+
+}  // namespace
+
+std::string_view to_string(ElementType type) {
+  constexpr std::string_view kNames[] = {"f64", "f32", "bf16", "f16"};
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+bool Observation::is_self_attention() const {
+  if (q_len() > kv_len()) return false;
+  const auto first = static_cast<std::size_t>(kv_len() - q_len());
+  const auto rope_pos = [](const std::vector<std::int64_t>& given, const TokenCoord& coord, std::size_t i) {
+    return given.empty() ? coord.pos : given[i];
+  };
+  for (std::size_t i = 0; i < q_coords.size(); ++i) {
+    const TokenCoord& q = q_coords[i];
+    const TokenCoord& kv = kv_coords[first + i];
+    if (q != kv) return false;
+    if (q.valid && rope_pos(q_rope_pos, q, i) != rope_pos(kv_rope_pos, kv, first + i)) return false;
+  }
+  return true;
+}
+
+Result<void> validate(const Observation& o) {
+  SIGHTLINE_CHECK(validate(o.spec));
+  if (uses(o.spec.mask, MaskOp::kDense) || uses(o.spec.mask, MaskOp::kTree)) {
+    return fail(ErrorKind::kInvalidArgument, "diagnose: the mask '{}' needs tables, which no observation has",
+                to_string(o.spec.mask));
+  }
+  const HeadSpec& heads = o.spec.heads;
+  const std::int64_t q_size = o.q_len() * heads.num_q_heads * heads.qk_head_dim;
+  const std::int64_t k_size = o.kv_len() * heads.num_kv_heads * heads.qk_head_dim;
+  const std::int64_t v_size = o.kv_len() * heads.num_kv_heads * heads.v_head_dim;
+  const std::int64_t out_size = o.q_len() * heads.num_q_heads * heads.v_head_dim;
+  const std::int64_t pairs = o.q_len() * heads.num_q_heads * o.kv_len();
+  SIGHTLINE_CHECK(check_size("q", o.q, q_size, false));
+  SIGHTLINE_CHECK(check_size("k", o.k, k_size, false));
+  SIGHTLINE_CHECK(check_size("v", o.v, v_size, false));
+  SIGHTLINE_CHECK(check_size("bias", o.bias, pairs, true));
+  SIGHTLINE_CHECK(check_size("out", o.out, out_size, true));
+  SIGHTLINE_CHECK(check_size("lse", o.lse, o.q_len() * heads.num_q_heads, true));
+  SIGHTLINE_CHECK(check_size("weights", o.weights, pairs, true));
+  const bool has_gradients = !o.d_q.empty() || !o.d_k.empty() || !o.d_v.empty();
+  SIGHTLINE_CHECK(check_size("d_out", o.d_out, out_size, !has_gradients));
+  SIGHTLINE_CHECK(check_size("d_q", o.d_q, q_size, true));
+  SIGHTLINE_CHECK(check_size("d_k", o.d_k, k_size, true));
+  SIGHTLINE_CHECK(check_size("d_v", o.d_v, v_size, true));
+  if (!o.q_rope_pos.empty() && o.q_rope_pos.size() != o.q_coords.size()) {
+    return fail(ErrorKind::kInvalidArgument, "diagnose: q_rope_pos has {} entries, expected {}",
+                o.q_rope_pos.size(), o.q_coords.size());
+  }
+  if (!o.kv_rope_pos.empty() && o.kv_rope_pos.size() != o.kv_coords.size()) {
+    return fail(ErrorKind::kInvalidArgument, "diagnose: kv_rope_pos has {} entries, expected {}",
+                o.kv_rope_pos.size(), o.kv_coords.size());
+  }
+  if (o.out.empty() && o.lse.empty() && o.weights.empty() && !has_gradients) {
+    return fail(ErrorKind::kInvalidArgument,
+                "diagnose: nothing was observed, expected one of out, lse, weights, d_q, d_k, d_v");
+  }
+  const auto& begins = o.call_begins;
+  const bool in_order =
+      begins.empty() || (begins.front() == 0 && std::ranges::is_sorted(begins) &&
+                         std::ranges::adjacent_find(begins) == begins.end() && begins.back() < o.q_len());
+  if (!in_order) {
+    return fail(ErrorKind::kInvalidArgument,
+                "diagnose: call_begins must rise from 0 and stay below q_len = {}", o.q_len());
+  }
+  if (has_gradients && begins.size() > 1) {
+    return fail(ErrorKind::kInvalidArgument, "diagnose: gradients of {} calls, expected those of one",
+                begins.size());
+  }
+  return {};
+}
+
+}  // namespace sightline::checker

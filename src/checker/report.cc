@@ -1,0 +1,89 @@
+#include "sightline/checker/report.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace sightline::checker {
+
+std::string_view to_string(Verdict verdict) {
+  constexpr std::string_view kNames[] = {"agrees",    "rounding", "fault", "convention",
+                                         "ambiguous", "unknown",  "broken"};
+  return kNames[static_cast<std::size_t>(verdict)];
+}
+
+int exit_code(Verdict verdict) {
+  return verdict == Verdict::kAgrees || verdict == Verdict::kRounding || verdict == Verdict::kConvention ? 0
+                                                                                                         : 1;
+}
+
+Json to_json(const Report& report) {
+  Json json = JsonObject{};
+  json.set("schema", kReportSchema);
+  json.set("verdict", to_string(report.verdict));
+  json.set("summary", report.summary);
+  Json faults = JsonArray{};
+  for (const NamedFault& fault : report.faults) {
+    Json parameters = JsonObject{};
+    for (const MeasuredParameter& p : fault.parameters) parameters.set(p.name, p.value);
+    Json one = JsonObject{};
+    one.set("slug", fault.slug);
+    if (!fault.variant.empty()) one.set("variant", fault.variant);
+    one.set("what", fault.what);
+    one.set("parameters", std::move(parameters));
+    one.set("misfit", fault.misfit);
+    one.set("certain", fault.certain);
+    if (!fault.idiom.empty()) one.set("idiom", fault.idiom);
+    if (!fault.fix.empty()) one.set("fix", fault.fix);
+    faults.push_back(std::move(one));
+  }
+  json.set("faults", std::move(faults));
+  Json evidence = JsonArray{};
+  for (const Evidence& e : report.evidence) {
+    Json one = JsonObject{};
+    one.set("what", e.what);
+    one.set("value", e.value);
+    evidence.push_back(std::move(one));
+  }
+  json.set("evidence", std::move(evidence));
+  json.set("next_probe", report.next_probe.empty() ? Json() : Json(report.next_probe));
+  if (report.first_difference) {
+    const Difference& d = *report.first_difference;
+    Json index = JsonArray{};
+    for (const std::int64_t i : d.index) index.push_back(i);
+    Json one = JsonObject{};
+    one.set("tensor", d.tensor);
+    one.set("index", std::move(index));
+    one.set("expected", d.expected);
+    one.set("got", d.got);
+    json.set("first_difference", std::move(one));
+  } else {
+    json.set("first_difference", Json());
+  }
+  return json;
+}
+
+std::string to_text(const Report& report) {
+  std::string text = report.summary + "\n";
+  for (const NamedFault& fault : report.faults) {
+    text += fmt::format("\n  {}{}{}  {}\n", fault.slug, fault.variant.empty() ? "" : "/", fault.variant,
+                        fault.what);
+    for (const MeasuredParameter& p : fault.parameters) {
+      text += fmt::format("    {} = {:.10g}  ({})\n", p.name, p.value, p.what);
+    }
+    text += fmt::format("    misfit {:.2g} of the rounding bound{}\n", fault.misfit,
+                        fault.certain ? ", certain" : "");
+    if (!fault.idiom.empty()) text += fmt::format("    usual cause  {}\n", fault.idiom);
+    if (!fault.fix.empty()) text += fmt::format("    fix          {}\n", fault.fix);
+  }
+  if (report.first_difference) {
+    const Difference& d = *report.first_difference;
+    text += fmt::format("\n  first difference  {}[{}]: expected {:.8g}, got {:.8g}\n", d.tensor,
+                        fmt::join(d.index, ", "), d.expected, d.got);
+  }
+  if (!report.evidence.empty()) text += "\n";
+  for (const Evidence& e : report.evidence) text += fmt::format("  {:.3g}  {}\n", e.value, e.what);
+  if (!report.next_probe.empty()) text += fmt::format("\n  next probe  {}\n", report.next_probe);
+  return text;
+}
+
+}  // namespace sightline::checker

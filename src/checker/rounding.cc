@@ -1,0 +1,106 @@
+#include "checker/rounding.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sightline::checker {
+namespace {
+
+constexpr double kMargin = 8.0;
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+// Half types accumulate in f32, so nothing but f64 is finer than that.
+double unit_roundoff(ElementType type) {
+  switch (type) {
+    case ElementType::kF64:
+      return 0x1p-53;
+    case ElementType::kF32:
+      return 0x1p-24;
+    case ElementType::kBf16:
+      return 0x1p-9;
+    case ElementType::kF16:
+      return 0x1p-12;
+  }
+  return 0x1p-24;
+}
+
+std::vector<double> norms(const std::vector<double>& x, int dim) {
+  std::vector<double> out;
+  for (std::size_t i = 0; i < x.size(); i += at(dim)) {
+    double sum = 0;
+    for (std::size_t c = i; c < i + at(dim); ++c) sum += x[c] * x[c];
+    out.push_back(std::sqrt(sum));
+  }
+  return out;
+}
+
+double usable(double error) {
+  return std::isfinite(error) ? std::max(kMargin * error, RoundingBounds::kSmallest)
+                              : RoundingBounds::kSmallest;
+}
+
+}  // namespace
+
+RoundingBounds::RoundingBounds(const Observation& observation)
+    : observation_(observation),
+      unit_(unit_roundoff(observation.type)),
+      scale_(std::abs(softmax_scale(observation.spec.score, observation.spec.heads)) *
+             observation.spec.rope.cos_sin_magnitude * observation.spec.rope.cos_sin_magnitude),
+      q_norms_(norms(observation.q, observation.spec.heads.qk_head_dim)),
+      k_norms_(norms(observation.k, observation.spec.heads.qk_head_dim)) {}
+
+double RoundingBounds::score_error(const RowResult& r, std::int64_t key) const {
+  const HeadSpec& heads = observation_.spec.heads;
+  const double q = q_norms_[at(r.row * heads.num_q_heads + r.head)];
+  const double k = k_norms_[at(key * heads.num_kv_heads + kv_head_for(heads, r.head))];
+  return 2.0 * unit_ * (scale_ * q * k + 1.0);
+}
+
+double RoundingBounds::mean_score_error(const RowResult& r) const {
+  double mean = 0;
+  for (std::int64_t j = 0; j < r.num_keys; ++j) {
+    if (r.weights[j] != 0) mean += r.weights[j] * score_error(r, j);
+  }
+  return mean;
+}
+
+void RoundingBounds::add_out(const RowResult& r, std::vector<double>& to) const {
+  const HeadSpec& heads = observation_.spec.heads;
+  const int kv_head = kv_head_for(heads, r.head);
+  const std::size_t first = to.size();
+  for (int c = 0; c < heads.v_head_dim; ++c) to.push_back(unit_ * std::abs(r.out[c]));
+  for (std::int64_t j = 0; j < r.num_keys; ++j) {
+    const double w = r.weights[j];
+    if (w == 0) continue;
+    const double error = score_error(r, j);
+    const double* v = observation_.v.data() + (j * heads.num_kv_heads + kv_head) * heads.v_head_dim;
+    for (int c = 0; c < heads.v_head_dim; ++c) {
+      to[first + at(c)] += w * (unit_ * std::abs(v[c]) + error * std::abs(v[c] - r.out[c]));
+    }
+  }
+  std::transform(to.begin() + static_cast<std::ptrdiff_t>(first), to.end(),
+                 to.begin() + static_cast<std::ptrdiff_t>(first), usable);
+}
+
+void RoundingBounds::add_lse(const RowResult& r, std::vector<double>& to) const {
+  to.push_back(usable(unit_ * std::abs(r.lse) + mean_score_error(r)));
+}
+
+void RoundingBounds::set_weights(const RowResult& r, double* to) const {
+  const double mean = mean_score_error(r);
+  for (std::int64_t j = 0; j < r.num_keys; ++j) {
+    to[j] = usable(r.weights[j] * (unit_ + score_error(r, j) + mean));
+  }
+}
+
+std::vector<double> RoundingBounds::of_gradient(const std::vector<double>& gradient) const {
+  double sum = 0;
+  for (const double x : gradient) sum += x * x;
+  const double rms = std::sqrt(sum / static_cast<double>(std::max<std::size_t>(gradient.size(), 1)));
+  std::vector<double> bounds;
+  for (const double x : gradient) bounds.push_back(usable(2.0 * unit_ * (std::abs(x) + rms)));
+  return bounds;
+}
+
+}  // namespace sightline::checker

@@ -1,0 +1,52 @@
+// How far rounding may move each number of a prediction. A bound, not an estimate: what lies beyond it is
+// something else.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sightline/checker/observation.h"
+
+namespace sightline::checker {
+
+/// One row and head of attention as the oracle computed it.
+struct RowResult {
+  std::int64_t row = 0;  ///< of the observation's queries
+  int head = 0;
+  std::int64_t num_keys = 0;
+  const double* weights = nullptr;  ///< [num_keys]
+  const double* out = nullptr;      ///< [v_head_dim]
+  double lse = 0;
+};
+
+/// Bounds for results of one observation, in the type it was computed in with f32 accumulation.
+///
+/// Score of a pair: e = 2u (scale |q||k| + 1), since both rotations and the product round at |q||k|.
+/// Output:          u |o| + sum_j w_j (u |v_j| + e_j |v_j - o|), the weights' change by de_j moving o towards
+///                  v_j. Weights, lse and gradients alike. All times 8 for operations in a row.
+class RoundingBounds {
+ public:
+  explicit RoundingBounds(const Observation& observation);
+
+  /// Appends v_head_dim bounds of an output, and one of an lse.
+  void add_out(const RowResult& result, std::vector<double>& to) const;
+  void add_lse(const RowResult& result, std::vector<double>& to) const;
+  /// Writes num_keys bounds of weights.
+  void set_weights(const RowResult& result, double* to) const;
+  /// Bounds of a gradient: its numbers round at the size of their neighbours.
+  [[nodiscard]] std::vector<double> of_gradient(const std::vector<double>& gradient) const;
+
+  /// The smallest bound: what differs by less is subnormal or nearly so.
+  static constexpr double kSmallest = 1e-30;
+
+ private:
+  [[nodiscard]] double score_error(const RowResult& result, std::int64_t key) const;
+  [[nodiscard]] double mean_score_error(const RowResult& result) const;
+
+  const Observation& observation_;
+  double unit_;   ///< half a unit in the last place, relative
+  double scale_;  ///< of scores, with the magnitude of cos and sin
+  std::vector<double> q_norms_, k_norms_;
+};
+
+}  // namespace sightline::checker

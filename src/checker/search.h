@@ -1,0 +1,44 @@
+// Evaluates combinations of faults against all observations, and measures their parameters.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "checker/hypotheses.h"
+#include "checker/misfit.h"
+
+namespace sightline::checker {
+
+/// How well some faults explain everything seen.
+struct Score {
+  double worst = 0;        ///< largest misfit of any observation
+  double mean_square = 0;  ///< mean over the observations
+  int num_excluding = 0;   ///< observations in which it lies beyond kExcluded
+  bool shows = false;      ///< it changes something in at least one observation
+};
+
+struct Candidate {
+  std::vector<Fault> faults;
+  Score score;
+};
+
+class Searcher {
+ public:
+  explicit Searcher(std::span<const Observation> observations);
+
+  /// The declared meaning itself, without any fault.
+  [[nodiscard]] const std::vector<Misfit>& declared() const { return declared_; }
+
+  [[nodiscard]] Score score(std::span<const Fault> faults) const;
+  /// `others` and the row of `hypothesis` with the value that explains most.
+  [[nodiscard]] Candidate best(const Hypothesis& hypothesis, std::span<const Fault> others = {}) const;
+
+ private:
+  [[nodiscard]] Candidate refine(const Hypothesis& hypothesis, std::span<const Fault> others,
+                                 std::size_t best_idx) const;
+
+  std::vector<Simulator> simulators_;
+  std::vector<Misfit> declared_;
+};
+
+}  // namespace sightline::checker

@@ -1,0 +1,200 @@
+#include "sightline/checker/diagnose.h"
+
+#include <gtest/gtest.h>
+
+#include "checker/simulate.h"
+#include "sightline/base/half.h"
+#include "sightline/base/rng.h"
+#include "sightline/faults/fault_table.h"
+
+namespace sightline::checker {
+namespace {
+
+// Random inputs under a declaration; queries are the last tokens, in calls.
+Observation random_observation(const AttentionSpec& spec, std::int64_t kv_len,
+                               std::vector<std::int64_t> call_begins, std::int64_t q_len,
+                               std::uint64_t seed) {
+  Observation o;
+  o.spec = spec;
+  Rng rng(seed);
+  const HeadSpec& h = spec.heads;
+  const auto fill = [&](std::vector<double>& x, std::int64_t count) {
+    x.resize(static_cast<std::size_t>(count));
+    for (double& y : x) y = static_cast<float>(rng.next_normal());
+  };
+  fill(o.q, q_len * h.num_q_heads * h.qk_head_dim);
+  fill(o.k, kv_len * h.num_kv_heads * h.qk_head_dim);
+  fill(o.v, kv_len * h.num_kv_heads * h.v_head_dim);
+  o.kv_coords = coords_range(0, kv_len);
+  o.q_coords = coords_range(kv_len - q_len, kv_len);
+  o.call_begins = std::move(call_begins);
+  return o;
+}
+
+// What an implementation with these faults answers, rounded to f32.
+void observe(Observation& o, std::span<const Fault> faults) {
+  o.out.assign(1, 0.0);  // asked for; the size does not matter to the simulator
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < o.q_len(); ++i) rows.push_back(i);
+  const auto prediction = Simulator(o, rows).predict(faults);
+  ASSERT_TRUE(prediction) << prediction.error().message;
+  o.out = prediction->out.values;
+  for (double& x : o.out) x = static_cast<float>(x);
+}
+
+AttentionSpec usual_spec(const char* mask) {
+  AttentionSpec spec;
+  spec.heads = {4, 2, 8, 6};
+  spec.mask = parse_mask(mask).value();
+  spec.rope.pairing = RopePairing::kHalfSplit;
+  spec.rope.rotary_dim = 8;
+  spec.rope.theta = 10000;
+  return spec;
+}
+
+TEST(DiagnoseTest, TheDeclaredMeaningAgrees) {
+  Observation o = random_observation(usual_spec("causal"), 20, {0, 5}, 12, 1);
+  observe(o, {});
+  const Report report = diagnose(o).value();
+  EXPECT_EQ(report.verdict, Verdict::kAgrees) << to_text(report);
+}
+
+TEST(DiagnoseTest, SingleFaultsAreNamedWithTheirParameters) {
+  const char* cases[] = {
+      "mask.top_left_alignment", "mask.causal_dropped",   "mask.window_off_by_one:keys=-2",
+      "mask.window_scope",       "rope.pairing",          "rope.base:theta=500000",
+      "head.gqa_mapping",        "score.scale/twice",     "score.scale/factor:factor=1.7",
+      "mask.fill_value:fill=-5", "cache.position_offset", "cache.position_offset:offset=-3",
+  };
+  for (const char* text : cases) {
+    Observation o = random_observation(usual_spec("causal & window(6)"), 20, {0, 5}, 12, 2);
+    const Fault fault = parse_fault(text).value();
+    observe(o, std::span(&fault, 1));
+    const Report report = diagnose(o).value();
+    ASSERT_EQ(report.verdict, Verdict::kFault) << text << "\n" << to_text(report);
+    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
+    EXPECT_EQ(report.faults[0].slug, fault.kind->slug) << to_text(report);
+    for (std::size_t i = 0; i < fault.values.size() && report.faults[0].variant == fault.kind->variant; ++i) {
+      EXPECT_NEAR(report.faults[0].parameters[i].value, fault.values[i], 1e-3 * std::abs(fault.values[i]))
+          << text << "\n"
+          << to_text(report);
+    }
+  }
+}
+
+TEST(DiagnoseTest, TwoProbesMakeANameCertainAndOneDoesNot) {
+  const Fault fault = parse_fault("mask.top_left_alignment").value();
+  std::vector<Observation> probes{random_observation(usual_spec("causal"), 20, {0, 5}, 12, 3),
+                                  random_observation(usual_spec("causal"), 17, {0, 3, 4}, 9, 4)};
+  for (Observation& o : probes) observe(o, std::span(&fault, 1));
+  EXPECT_FALSE(diagnose(probes[0]).value().faults.at(0).certain);
+  EXPECT_TRUE(diagnose(probes).value().faults.at(0).certain) << to_text(diagnose(probes).value());
+}
+
+TEST(DiagnoseTest, TwoFaultsAtOnceAreNamedTogether) {
+  const std::vector<Fault> faults{parse_fault("rope.base:theta=500000").value(),
+                                  parse_fault("mask.window_off_by_one:keys=1").value()};
+  std::vector<Observation> probes{random_observation(usual_spec("causal & window(6)"), 20, {0, 5}, 12, 5),
+                                  random_observation(usual_spec("causal & window(6)"), 22, {}, 22, 6)};
+  for (Observation& o : probes) observe(o, faults);
+  const Report report = diagnose(probes).value();
+  ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
+  ASSERT_EQ(report.faults.size(), 2U) << to_text(report);
+  EXPECT_EQ(report.faults[0].slug, "mask.window_off_by_one");
+  EXPECT_EQ(report.faults[1].slug, "rope.base");
+  EXPECT_NEAR(report.faults[1].parameters[0].value, 500000, 500);
+}
+
+TEST(DiagnoseTest, AFaultOfNoCatalogueIsUnknownAndNeverAnotherName) {
+  // Values of each four keys in reverse.
+  std::vector<Observation> probes{random_observation(usual_spec("causal"), 20, {0, 5}, 12, 7),
+                                  random_observation(usual_spec("causal"), 24, {}, 24, 8)};
+  for (Observation& o : probes) {
+    const std::vector<double> right = o.v;
+    const std::size_t key = 2 * 6;
+    for (std::size_t j = 0; j < o.kv_coords.size(); ++j) {
+      const std::size_t from = j / 4 * 4 + 3 - j % 4;
+      std::copy_n(right.begin() + static_cast<std::ptrdiff_t>(from * key), key,
+                  o.v.begin() + static_cast<std::ptrdiff_t>(j * key));
+    }
+    observe(o, {});
+    o.v = right;
+  }
+  const Report report = diagnose(probes).value();
+  EXPECT_EQ(report.verdict, Verdict::kUnknown) << to_text(report);
+  EXPECT_TRUE(report.faults.empty());
+  EXPECT_TRUE(report.first_difference.has_value());
+}
+
+TEST(DiagnoseTest, WhatOneInputCannotTellApartIsAmbiguous) {
+  AttentionSpec spec = usual_spec("causal & window(6)");
+  Observation o = random_observation(spec, 7, {}, 7, 9);
+  const Fault fault = parse_fault("mask.window_scope").value();
+  observe(o, std::span(&fault, 1));
+  const Report report = diagnose(o).value();
+  // One key beyond the window: "no window" and "one key too many" predict the same.
+  EXPECT_EQ(report.verdict, Verdict::kAmbiguous) << to_text(report);
+  ASSERT_EQ(report.faults.size(), 2U);
+  EXPECT_EQ(exit_code(report.verdict), 1);
+}
+
+TEST(DiagnoseTest, RoundingOfTheTypeIsNoFault) {
+  for (const ElementType type : {ElementType::kBf16, ElementType::kF16}) {
+    Observation o = random_observation(usual_spec("causal"), 20, {}, 20, 10);
+    o.type = type;
+    observe(o, {});
+    for (double& x : o.out) {
+      const auto f = static_cast<float>(x);
+      x = type == ElementType::kBf16 ? to_f32(to_bf16(f)) : to_f32(to_f16(f));
+    }
+    EXPECT_EQ(diagnose(o).value().verdict, Verdict::kRounding);
+    // The same numbers said to be f32 are beyond its rounding.
+    o.type = ElementType::kF32;
+    EXPECT_NE(exit_code(diagnose(o).value().verdict), 0);
+  }
+}
+
+TEST(DiagnoseTest, NanWhereANumberBelongsIsNeverRounding) {
+  Observation o = random_observation(usual_spec("causal"), 12, {}, 12, 11);
+  observe(o, {});
+  o.out[5] = std::nan("");
+  const Report report = diagnose(o).value();
+  EXPECT_NE(exit_code(report.verdict), 0) << to_text(report);
+}
+
+TEST(DiagnoseTest, WhatDoesNotFitTogetherIsRefusedByName) {
+  Observation o = random_observation(usual_spec("causal"), 12, {}, 12, 12);
+  EXPECT_NE(diagnose(o).error().message.find("nothing was observed"), std::string::npos);
+  o.out.assign(3, 0.0);
+  EXPECT_NE(diagnose(o).error().message.find("out has 3 numbers, expected 288"), std::string::npos)
+      << diagnose(o).error().message;
+  observe(o, {});
+  o.call_begins = {0, 5, 5};
+  EXPECT_NE(diagnose(o).error().message.find("call_begins"), std::string::npos);
+  o.call_begins = {};
+  Observation other = o;
+  other.spec.rope.theta = 7;
+  EXPECT_NE(diagnose(std::vector<Observation>{o, other}).error().message.find("different specs"),
+            std::string::npos);
+  EXPECT_FALSE(diagnose(std::span<const Observation>()));
+}
+
+TEST(ReportTest, JsonHoldsTheVerdictTheFaultsAndWhereItDiffersFirst) {
+  Observation o = random_observation(usual_spec("causal"), 20, {0, 5}, 12, 13);
+  const Fault fault = parse_fault("rope.base:theta=500000").value();
+  observe(o, std::span(&fault, 1));
+  const Json json = to_json(diagnose(o).value());
+  EXPECT_EQ(*json.find("schema")->as_int(), kReportSchema);
+  EXPECT_EQ(*json.find("verdict")->as_string(), "fault");
+  const Json& named = json.find("faults")->as_array()->at(0);
+  EXPECT_EQ(*named.find("slug")->as_string(), "rope.base");
+  double theta = 0;
+  ASSERT_TRUE(named.find("parameters")->find("theta")->get_number(theta));
+  EXPECT_NEAR(theta, 500000, 500);
+  EXPECT_EQ(*json.find("first_difference")->find("tensor")->as_string(), "out");
+  const std::string text = to_text(diagnose(o).value());
+  EXPECT_EQ(text.rfind("fault: rope.base", 0), 0U) << text;
+}
+
+}  // namespace
+}  // namespace sightline::checker

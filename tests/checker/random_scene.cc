@@ -1,0 +1,157 @@
+#include "checker/random_scene.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "checker/simulate.h"
+#include "sightline/base/half.h"
+
+namespace sightline::checker {
+
+double round_to(ElementType type, double x) {
+  switch (type) {
+    case ElementType::kBf16:
+      return to_f32(to_bf16(static_cast<float>(x)));
+    case ElementType::kF16:
+      return to_f32(to_f16(static_cast<float>(x)));
+    case ElementType::kF32:
+      return static_cast<float>(x);
+    case ElementType::kF64:
+      break;
+  }
+  return x;
+}
+
+RandomScene::RandomScene(std::uint64_t seed)
+    : rng_(seed),
+      spec_(random_spec()),
+      type_(static_cast<ElementType>(between(1, 3))),
+      seen_(static_cast<Seen>(between(0, 2))) {}
+
+int RandomScene::between(int low, int high) {
+  return low + static_cast<int>(rng_.next_u64() % static_cast<std::uint64_t>(high - low + 1));
+}
+
+AttentionSpec RandomScene::random_spec() {
+  static constexpr const char* kMasks[] = {
+      "causal",
+      "causal & window(5)",
+      "causal & segment",
+      "causal & (window(4) | first(2))",
+      "(causal | span) & window(6) & ahead(5)",
+      "causal & chunk(5)",
+      "causal | span",
+      "causal & window(7) & segment",
+  };
+  static constexpr double kThetas[] = {1e4, 5e5, 1e6, 100};
+  AttentionSpec spec;
+  const int num_kv_heads = between(1, 3);
+  const int dim = 2 * between(2, 8);
+  spec.heads = {num_kv_heads * between(1, 3), num_kv_heads, dim, between(3, 12)};
+  spec.mask = parse_mask(kMasks[between(0, 7)]).value();
+  if (between(0, 3) > 0) {
+    spec.rope.pairing = between(0, 1) == 0 ? RopePairing::kInterleaved : RopePairing::kHalfSplit;
+    spec.rope.rotary_dim = between(0, 2) > 0 ? dim : std::max(2, dim / 4 * 2);
+    spec.rope.theta = kThetas[between(0, 3)];
+    if (between(0, 3) == 0) {
+      spec.rope.scaling.kind = RopeScalingKind::kLinear;
+      spec.rope.scaling.factor = 4;
+    }
+    if (between(0, 3) == 0) spec.rope.cos_sin_magnitude = 1.2079;
+  } else if (between(0, 1) == 0) {
+    spec.score.alibi_slopes = alibi_slopes(spec.heads.num_q_heads);
+  }
+  if (between(0, 3) == 0) spec.score.logit_softcap = 3;
+  if (between(0, 3) == 0) {
+    for (int h = 0; h < spec.heads.num_q_heads; ++h) spec.score.sink_logits.push_back(rng_.next_normal());
+  }
+  if (between(0, 4) == 0) spec.score.softmax_scale = 0.5;
+  return spec;
+}
+
+Observation RandomScene::observation() {
+  Observation o;
+  o.spec = spec_;
+  o.type = type_;
+  const HeadSpec& heads = spec_.heads;
+  const bool has_gradients = seen_ == Seen::kGradientsToo;
+  const int kv_len = between(18, 40);
+  const int q_len = has_gradients ? kv_len : between(6, kv_len);
+  const auto fill = [&](std::vector<double>& x, int count) {
+    x.resize(static_cast<std::size_t>(count));
+    for (double& y : x) y = round_to(type_, 1.5 * rng_.next_normal());
+  };
+  fill(o.q, q_len * heads.num_q_heads * heads.qk_head_dim);
+  fill(o.k, kv_len * heads.num_kv_heads * heads.qk_head_dim);
+  fill(o.v, kv_len * heads.num_kv_heads * heads.v_head_dim);
+  if (has_gradients) fill(o.d_out, q_len * heads.num_q_heads * heads.v_head_dim);
+  if (between(0, 3) == 0) fill(o.bias, heads.num_q_heads * q_len * kv_len);
+
+  // Padding in front, two documents with rotary positions of their own, a bidirectional span.
+  const int num_pads = between(0, 2) > 0 ? 0 : between(1, 3);
+  const int second_document = between(0, 1) == 0 ? between(6, 12) : kv_len;
+  o.kv_coords = coords_range(-num_pads, kv_len - num_pads);
+  for (int i = 0; i < kv_len; ++i) {
+    TokenCoord& coord = o.kv_coords[static_cast<std::size_t>(i)];
+    coord.valid = i >= num_pads;
+    if (i >= second_document) {
+      coord.segment = 1;
+      coord.segment_start = second_document - num_pads;
+    }
+    if (i >= num_pads + 3 && i < num_pads + 6) coord.span = 1;
+    o.kv_rope_pos.push_back(coord.pos - coord.segment_start);
+  }
+  o.q_coords.assign(o.kv_coords.end() - q_len, o.kv_coords.end());
+  o.q_rope_pos.assign(o.kv_rope_pos.end() - q_len, o.kv_rope_pos.end());
+  if (!has_gradients && between(0, 2) > 0) {
+    for (int begin = 0; begin < q_len; begin += between(1, 6)) o.call_begins.push_back(begin);
+  }
+  return o;
+}
+
+Fault RandomScene::fault() {
+  std::vector<const FaultKind*> kinds;
+  for (const FaultKind& kind : fault_table()) {
+    if (kind.on_spec != nullptr || kind.on_call != nullptr || kind.on_deviation != nullptr) {
+      kinds.push_back(&kind);
+    }
+  }
+  Fault fault{kinds[static_cast<std::size_t>(between(0, static_cast<int>(kinds.size()) - 1))], {}};
+  for (const FaultParameter& parameter : fault.kind->parameters) {
+    double value = parameter.value;
+    if (parameter.name == "offset") value = between(0, 1) == 0 ? 0 : between(1, 9);
+    if (parameter.name == "keys") value = between(0, 1) == 0 ? 1 : -1;
+    if (parameter.name == "theta") value = between(0, 1) == 0 ? 1e4 : 2.5e4;
+    if (parameter.name == "rows") value = between(4, 12);
+    if (parameter.name == "factor") value = 0.3 + 0.1 * between(0, 20);
+    if (parameter.name == "fill") value = -between(1, 12);
+    fault.values.push_back(value);
+  }
+  return fault;
+}
+
+bool RandomScene::observe(Observation& o, std::span<const Fault> faults) const {
+  // One number says that an output is wanted.
+  o.out.assign(1, 0.0);
+  if (seen_ != Seen::kOut) o.lse.assign(1, 0.0);
+  if (seen_ == Seen::kGradientsToo) o.d_q = o.d_k = o.d_v = {0.0};
+  std::vector<std::int64_t> rows(o.q_coords.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const Simulator simulator(o, rows);
+  Result<Prediction> prediction = simulator.predict(faults);
+  const bool applies = prediction.has_value();
+  if (!applies) prediction = simulator.predict({});
+  const auto fill = [&](std::vector<double>& to, const PredictedArray& from) {
+    if (to.empty()) return;
+    to = from.values;
+    for (double& x : to) x = round_to(type_, x);
+  };
+  fill(o.out, prediction->out);
+  fill(o.lse, prediction->lse);
+  fill(o.d_q, prediction->d_q);
+  fill(o.d_k, prediction->d_k);
+  fill(o.d_v, prediction->d_v);
+  return applies;
+}
+
+}  // namespace sightline::checker

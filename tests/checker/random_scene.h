@@ -1,0 +1,46 @@
+// Random declarations, observations of them and faults to plant, for the checker's own tests. Sizes avoid
+// the symmetric ones under which faults hide.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sightline/base/rng.h"
+#include "sightline/checker/observation.h"
+#include "sightline/faults/fault_table.h"
+
+namespace sightline::checker {
+
+class RandomScene {
+ public:
+  explicit RandomScene(std::uint64_t seed);
+
+  /// Which outputs an observation holds.
+  enum class Seen : std::uint8_t { kOut, kOutAndLse, kGradientsToo };
+
+  [[nodiscard]] const AttentionSpec& spec() const { return spec_; }
+  /// Inputs of a new length, cut into new calls, rounded to the scene's type; outputs are empty.
+  [[nodiscard]] Observation observation();
+  /// Any row of the table that can show in a sequence of calls, with a random parameter.
+  [[nodiscard]] Fault fault();
+
+  /// Fills the outputs with what the oracle answers under `faults`, rounded to the type. False: they do not
+  /// apply to this observation, which then holds the right answers.
+  bool observe(Observation& observation, std::span<const Fault> faults) const;
+
+ private:
+  int between(int low, int high);
+  AttentionSpec random_spec();
+
+  Rng rng_;
+  AttentionSpec spec_;
+  ElementType type_;
+  Seen seen_;
+};
+
+/// Numbers as the type holds them.
+double round_to(ElementType type, double x);
+
+}  // namespace sightline::checker
