@@ -28,6 +28,9 @@ namespace sightline::apps {
 /// A message that may hold a file's name as one line without control bytes; the middle of a long one is left
 /// out.
 [[nodiscard]] std::string one_line(std::string_view text);
+/// One word of a command that a person may paste into a shell: as it is where a shell leaves it alone, else
+/// in single quotes.
+[[nodiscard]] std::string shell_word(std::string_view text);
 
 /// The nearest of `names` to `name`, or "" when none is near.
 [[nodiscard]] std::string nearest_name(std::string_view name, const std::vector<std::string>& names);

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "apps/cli_value.h"
 #include "apps/fault_option.h"
 #include "apps/interrupt.h"
 #include "apps/model_options.h"
@@ -54,18 +55,20 @@ Result<void> show_masks(Output& out) {
   out.print(
       "Three tokens are cached, two more come as a chunk: 2 queries, 5 keys. 1 = the query sees the "
       "key.\n\n");
-  out.print("  by positions (right)    plain lower triangle of the same shape (wrong)\n");
+  out.print("  by positions (correct)  plain lower triangle of the same shape (wrong)\n");
   for (std::size_t line = 0; line < 2; ++line) {
     out.print("  {:<24}{}\n", right.substr(line * 10, 9), wrong.substr(line * 10, 9));
   }
-  out.print("\nBoth are 2 x 5; nothing crashes. On the right the new tokens do not even see themselves.\n");
+  out.print(
+      "\nBoth are 2 x 5; nothing crashes. In the wrong one the new tokens do not even see themselves.\n");
   return out.flush();
 }
 
 class Demo {
  public:
-  Demo(Output& out, Model& model, const Tokenizer& tokenizer)
-      : out_(out), model_(model), tokenizer_(tokenizer) {}
+  /// `path` is the model's, for the command that a person may try.
+  Demo(Output& out, std::string path, Model& model, const Tokenizer& tokenizer)
+      : out_(out), path_(std::move(path)), model_(model), tokenizer_(tokenizer) {}
 
   Result<int> operator()() {
     SIGHTLINE_TRY(prompt_, tokenizer_.encode(kPrompt));
@@ -76,7 +79,8 @@ class Demo {
     }
     out_.print(
         "\nEach fault is a row of the fault table, planted as data: the same engine ran every line above.\n"
-        "Try one yourself:  sightline generate -m MODEL -p TEXT --chunk 3 --fault mask.top_left_alignment\n");
+        "Try one yourself:\n  ./sightline generate -m {} -p {} -n {} --chunk {} --fault {}\n",
+        shell_word(one_line(path_)), shell_word(kPrompt), kNewTokens, kChunk, kFaults[0].slug);
     SIGHTLINE_CHECK(out_.flush());
     return right_run_holds_ ? 0 : 1;
   }
@@ -186,6 +190,7 @@ class Demo {
   }
 
   Output& out_;
+  std::string path_;
   Model& model_;
   const Tokenizer& tokenizer_;
   std::vector<TokenId> prompt_;
@@ -218,7 +223,7 @@ Result<int> run_demo(Invocation& call) {
   ThreadPool pool(resolve_threads(o.num_threads, call.err));
   SIGHTLINE_TRY(Model model, Model::load(o.model, {}, pool));
   progress.clear();
-  return Demo(call.out, model, text.tokenizer)();
+  return Demo(call.out, o.model, model, text.tokenizer)();
 }
 
 }  // namespace sightline::apps

@@ -27,5 +27,24 @@ TEST(DemoCommandTest, EveryRelationHoldsAndEachFaultBreaksTheOneThatNamesIt) {
   expect_demo_shows_all(result.out);
 }
 
+TEST(DemoCommandTest, TheCommandItSuggestsCanBePastedAndGivesTheTextOfThatFault) {
+  const TempFolder folder;
+  const std::string model = folder.file("it's a $model.gguf");
+  write_text_model(model, 95);
+  const RunResult demo = run_command({"demo", "-m", model});
+  ASSERT_EQ(demo.exit_code, 0) << demo.err;
+  const auto commands = lines_with(demo.out, "  ./sightline generate ");
+  ASSERT_EQ(commands.size(), 1U) << demo.out;
+  ASSERT_TRUE(has(demo.out, "Try one yourself:\n" + commands[0])) << demo.out;
+  const std::string rest = commands[0].substr(std::string("  ./sightline").size());
+  const RunResult generate = run_program({"/bin/bash", "-c", SIGHTLINE_PROGRAM + rest});
+  ASSERT_EQ(generate.exit_code, 0) << generate.err;
+  std::string text = generate.out;
+  ASSERT_TRUE(text.ends_with('\n'));
+  text.pop_back();
+  for (std::size_t at = 0; (at = text.find('\n', at)) != std::string::npos;) text.replace(at, 1, " / ");
+  EXPECT_EQ(demo_part(demo.out, 3).text, "  text      The capital of France is" + text);
+}
+
 }  // namespace
 }  // namespace sightline
