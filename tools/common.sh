@@ -46,12 +46,13 @@ ensure_packages() {
   fi
   local missing as_root=""
   missing=$(missing_packages "$@" | tr '\n' ' ')
+  missing=${missing% }
   [ -z "$missing" ] && return 0
   if [ "$(id -u)" -ne 0 ]; then
     as_root="sudo -n"
     if ! sudo -n true 2>/dev/null; then
       say "these Debian packages are missing, and installing them needs root:"
-      say "  apt-get install --no-install-recommends $missing"
+      say "  apt-get update && apt-get install --no-install-recommends $missing"
       exit 77
     fi
   fi

@@ -146,10 +146,11 @@ TEST_F(LauncherTest, WithoutRightsTheMissingPackagesAreListedAndItEndsWith77) {
   install({"core", "full", "test"}, {"ninja-build", "libzip-dev"});
   for (const char* command : {"explain", "demo"}) {
     expect_stopped({"sightline", command}, 77,
-                   {"needs root", "apt-get install --no-install-recommends ninja-build libzip-dev \n"});
+                   {"needs root",
+                    "  apt-get update && apt-get install --no-install-recommends ninja-build libzip-dev\n"});
     EXPECT_EQ(run({"sightline", command}).out, "");
   }
-  expect_stopped({"verify", "--fast"}, 77, {"needs root", "ninja-build libzip-dev \n"});
+  expect_stopped({"verify", "--fast"}, 77, {"needs root", "ninja-build libzip-dev\n"});
 }
 
 TEST_F(LauncherTest, EachCommandAsksForItsOwnPackages) {
