@@ -64,5 +64,6 @@ Result<int> run_generate(Invocation& call);
 Result<int> run_eval(Invocation& call);
 Result<int> run_demo(Invocation& call);
 Result<int> run_explain(Invocation& call);
+Result<int> run_check(Invocation& call);
 
 }  // namespace sightline::apps

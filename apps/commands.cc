@@ -8,6 +8,7 @@ std::span<const Command> commands() {
       {"demo", "how a run whose shapes are all right goes wrong, and what names the fault", run_demo},
       {"info", "says what every layer of a model file means, and the memory it takes", run_info},
       {"explain", "draws a mask, says why a pair is visible, shows angles and head mapping", run_explain},
+      {"check", "finds what an attention implementation does wrong, and names it", run_check},
       {"generate", "writes text with a model; log-probabilities, token ids, planted faults", run_generate},
       {"tokenize", "turns text into token ids and back", run_tokenize},
       {"eval", "measures a model: the loss of a text", run_eval},

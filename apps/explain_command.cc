@@ -7,6 +7,7 @@
 #include "apps/explain/mask_report.h"
 #include "apps/explain/rope_report.h"
 #include "apps/explain/token_lists.h"
+#include "apps/rope_options.h"
 
 namespace sightline::apps {
 
@@ -27,35 +28,17 @@ std::string paint_picture(const Output& out, const std::string& text) {
 
 struct RopeQuestion {
   std::string pairing = "half_split";
-  std::string scaling = "none";
-  std::string ramp = "dimension";
   int dim = 64;
-  double theta = 10000.0;
-  double factor = 1.0;
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;
-  double beta_fast = 32.0, beta_slow = 1.0;
-  double magnitude = 1.0;
-  std::int64_t original_context = 0;
+  RopeOptions options;
   std::int64_t distance = 1;
   std::int64_t length = 0;  // 0: the extended context, else the original one
 };
 
-void add_rope_options(Cli& cli, RopeQuestion& rope) {
+void add_rope_question(Cli& cli, RopeQuestion& rope) {
   cli.option("--pairing", rope.pairing, "WORD", "which components turn together")
       .choices({"half_split", "interleaved"});
   cli.option("--dim", rope.dim, "N", "components that rotate").range(2, 4096);
-  cli.option("--theta", rope.theta, "X", "base of the frequencies");
-  cli.option("--scaling", rope.scaling, "KIND", "none, linear, ntk, dynamic_ntk, yarn or llama3")
-      .choices({"none", "linear", "ntk", "dynamic_ntk", "yarn", "llama3"});
-  cli.option("--factor", rope.factor, "X", "extension factor");
-  cli.option("--original-context", rope.original_context, "N", "tokens trained on").range(0, 1LL << 40);
-  cli.option("--low-freq-factor", rope.low_freq_factor, "X", "llama3");
-  cli.option("--high-freq-factor", rope.high_freq_factor, "X", "llama3");
-  cli.option("--beta-fast", rope.beta_fast, "X", "yarn");
-  cli.option("--beta-slow", rope.beta_slow, "X", "yarn");
-  cli.option("--ramp", rope.ramp, "WORD", "yarn: as the programs run it, or as the paper has it")
-      .choices({"dimension", "wavelength"});
-  cli.option("--magnitude", rope.magnitude, "X", "multiplies cosine and sine");
+  add_rope_options(cli, rope.options);
   cli.option("--distance", rope.distance, "N", "tokens between query and key").range(0, 1LL << 40);
   cli.option("--rope-length", rope.length, "N",
              "tokens the sequence is set up for; 0: original context x factor")
@@ -63,25 +46,13 @@ void add_rope_options(Cli& cli, RopeQuestion& rope) {
 }
 
 Result<RopeReport> answer(const RopeQuestion& question) {
-  RopeSpec rope;
-  rope.pairing = *parse_rope_pairing(question.pairing);
-  rope.rotary_dim = question.dim;
-  rope.theta = question.theta;
-  rope.cos_sin_magnitude = question.magnitude;
-  RopeScaling& scaling = rope.scaling;
-  scaling.kind = *parse_rope_scaling_kind(question.scaling);
-  scaling.factor = question.factor;
-  scaling.original_context = question.original_context;
-  scaling.low_freq_factor = question.low_freq_factor;
-  scaling.high_freq_factor = question.high_freq_factor;
-  scaling.beta_fast = question.beta_fast;
-  scaling.beta_slow = question.beta_slow;
-  scaling.ramp = question.ramp == "wavelength" ? YarnRamp::kWavelength : YarnRamp::kDimension;
-  SIGHTLINE_CHECK(validate(rope, rope.rotary_dim));
+  SIGHTLINE_TRY(const RopeSpec rope,
+                to_rope_spec(question.options, *parse_rope_pairing(question.pairing), question.dim));
   std::int64_t length = question.length;
   if (length == 0) {
-    const double extended = static_cast<double>(question.original_context) * question.factor;
-    length = extended < 1e15 ? static_cast<std::int64_t>(extended) : question.original_context;
+    const std::int64_t original = question.options.original_context;
+    const double extended = static_cast<double>(original) * question.options.factor;
+    length = extended < 1e15 ? static_cast<std::int64_t>(extended) : original;
     length = std::max(length, question.distance + 1);
   }
   return make_rope_report(rope, length, question.distance);
@@ -155,7 +126,7 @@ Result<int> run_explain(Invocation& call) {
           "Draws a mask, says why a pair is visible or not, shows rotation angles and head mapping.");
   add_mask_options(cli, mask);
   cli.flag("--rope", shows_rope, "instead of a mask: rotation angles and the score against distance");
-  add_rope_options(cli, rope);
+  add_rope_question(cli, rope);
   cli.flag("--heads", shows_heads,
            "instead of a mask: shapes, parameters, work and cache of several head counts");
   add_heads_options(cli, heads, kv_heads, v_head_dim);

@@ -17,6 +17,7 @@ endif()
 
 # sl_library(<folder> DEPS <folders> [LINK <third-party targets>]): a static library from every
 # .cc of the calling folder (not of its subfolders), with public headers in include/sightline/<folder>.
+# A folder in a folder is named with an underscore: subjects_dump for subjects/dump.
 function(sl_library name)
   cmake_parse_arguments(ARG "" "" "DEPS;LINK;SOURCES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
@@ -35,9 +36,11 @@ function(sl_library name)
   target_link_libraries(sightline_${name} PRIVATE ${ARG_LINK})
   set_property(GLOBAL APPEND PROPERTY SIGHTLINE_LIBRARIES sightline_${name})
   get_property(core_folders GLOBAL PROPERTY SIGHTLINE_CORE_FOLDERS)
-  if(SIGHTLINE_INSTALL AND name IN_LIST core_folders)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
+  if(SIGHTLINE_INSTALL AND folder IN_LIST core_folders)
     install(TARGETS sightline_${name} EXPORT SightlineTargets ARCHIVE)
-    install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sightline/${name} DESTINATION include/sightline)
+    get_filename_component(parent ${folder} DIRECTORY)
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/sightline/${folder} DESTINATION include/sightline/${parent})
   endif()
 endfunction()
 

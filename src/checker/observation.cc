@@ -26,10 +26,10 @@ bool Observation::is_self_attention() const {
     return given.empty() ? coord.pos : given[i];
   };
   for (std::size_t i = 0; i < q_coords.size(); ++i) {
-    const TokenCoord& q = q_coords[i];
-    const TokenCoord& kv = kv_coords[first + i];
-    if (q != kv) return false;
-    if (q.valid && rope_pos(q_rope_pos, q, i) != rope_pos(kv_rope_pos, kv, first + i)) return false;
+    const TokenCoord& query = q_coords[i];
+    const TokenCoord& key = kv_coords[first + i];
+    if (query != key) return false;
+    if (query.valid && rope_pos(q_rope_pos, query, i) != rope_pos(kv_rope_pos, key, first + i)) return false;
   }
   return true;
 }

@@ -1,0 +1,103 @@
+// `sightline check` on dumps, as a person meets it: the verdict first, the exit code, what was assumed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "reference/random_call.h"
+#include "sightline/faults/fault_table.h"
+#include "sightline/formats/npy.h"
+#include "support/subprocess.h"
+
+namespace sightline {
+namespace {
+
+using testing::run_program;
+using testing::RunResult;
+
+RunResult check(std::vector<std::string> args) {
+  args.insert(args.begin(), {SIGHTLINE_PROGRAM, "check"});
+  return run_program(args);
+}
+
+bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+// A dump of an implementation with a fault, or of a right one; 9 queries at the end of 14 keys.
+std::string write_dump(const std::string& name, std::string_view fault_text) {
+  AttentionSpec spec = reference::small_spec("causal & window(5)", {4, 2, 6, 5});
+  reference::Deviation deviation;
+  if (!fault_text.empty()) {
+    const Fault fault = parse_fault(fault_text).value();
+    EXPECT_TRUE(plant(fault, spec, deviation));
+    EXPECT_TRUE(plant(fault, spec));
+  }
+  reference::RandomCall call(spec, 5, 14, 21);
+  const auto array = [](const std::vector<double>& values, std::vector<std::int64_t> shape) {
+    const std::vector<float> narrow(values.begin(), values.end());
+    return npy_array(std::span<const float>(narrow), std::move(shape)).value();
+  };
+  for (auto* x : {&call.q, &call.k, &call.v}) {
+    for (double& y : *x) y = static_cast<float>(y);
+  }
+  const std::string path = ::testing::TempDir() + "check_" + name + ".npz";
+  EXPECT_TRUE(write_npz(path,
+                        {{"q", array(call.q, {9, 4, 6})},
+                         {"k", array(call.k, {14, 2, 6})},
+                         {"v", array(call.v, {14, 2, 5})},
+                         {"out", array(call.forward({}, deviation).out, {9, 4, 5})}},
+                        true));
+  return path;
+}
+
+TEST(CheckCommandTest, ARightDumpAgreesAndEndsWithZero) {
+  const RunResult result = check({write_dump("right", ""), "--mask", "causal & window(5)"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out.rfind("agrees: ", 0), 0U) << result.out;
+  EXPECT_TRUE(has(result.out, "assumed   the 9 queries are the last tokens of the 14 keys")) << result.out;
+}
+
+TEST(CheckCommandTest, AFaultIsNamedInTheFirstLineAndEndsWithOne) {
+  const std::string path = write_dump("window", "mask.window_off_by_one:keys=1");
+  const RunResult text = check({path, "--mask", "causal & window(5)"});
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_EQ(text.out.rfind("fault: mask.window_off_by_one", 0), 0U) << text.out;
+  const RunResult json = check({path, "--mask", "causal & window(5)", "--json"});
+  EXPECT_EQ(json.exit_code, 1);
+  const Json document = parse_json(json.out, "report").value();
+  EXPECT_EQ(*document.find("faults")->as_array()->at(0).find("slug")->as_string(), "mask.window_off_by_one");
+  EXPECT_EQ(document.find("assumptions")->as_array()->size(), 2U);
+}
+
+TEST(CheckCommandTest, TheDeclarationMayBeAFile) {
+  const std::string path = write_dump("spec", "");
+  const std::string spec = ::testing::TempDir() + "check_spec.json";
+  std::ofstream(spec) << "{\"mask\": \"causal & window(5)\"}";
+  EXPECT_EQ(check({path, "--spec", spec}).exit_code, 0) << check({path, "--spec", spec}).err;
+  std::ofstream(spec) << "{\"musk\": \"causal\"}";
+  const RunResult refused = check({path, "--spec", spec});
+  EXPECT_EQ(refused.exit_code, 65) << refused.err;
+  EXPECT_TRUE(has(refused.err, "musk")) << refused.err;
+}
+
+TEST(CheckCommandTest, WhatCannotBeReadEndsWithItsOwnCodeAndOneLine) {
+  const auto code = [](std::vector<std::string> args) {
+    const RunResult result = check(std::move(args));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_TRUE(result.out.empty());
+    return result.exit_code;
+  };
+  EXPECT_EQ(code({::testing::TempDir() + "none.npz"}), 66);
+  const std::string pickle = ::testing::TempDir() + "check.pt";
+  std::ofstream(pickle) << "x";
+  EXPECT_EQ(code({pickle}), 65);
+  const std::string cut = ::testing::TempDir() + "check_cut.npz";
+  std::filesystem::copy_file(write_dump("whole", ""), cut, std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::resize_file(cut, 300);
+  EXPECT_EQ(code({cut}), 65);
+  EXPECT_EQ(code({write_dump("mask", ""), "--mask", "causal &"}), 2);
+  EXPECT_EQ(code({write_dump("axes", ""), "--axes", "xyz"}), 2);
+}
+
+}  // namespace
+}  // namespace sightline
