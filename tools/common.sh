@@ -58,11 +58,12 @@ ensure_packages() {
   fi
   say "installing with apt-get (about 2 minutes): $missing"
   export DEBIAN_FRONTEND=noninteractive
-  local install="$as_root apt-get install -y -q --no-install-recommends $missing"
+  local install="${as_root:+$as_root }apt-get install -y -q --no-install-recommends $missing"
   local log
   log=$(mktemp)
   if ! { $as_root apt-get update -q && $install; } >"$log" 2>&1 </dev/null; then
-    tail -n 15 "$log" >&2
+    # What update could not reach comes first, and is why install then knows no package.
+    { head -n -15 "$log" | grep -E '^[EW]:' | head -n 5; tail -n 15 "$log"; } >&2
     rm -f "$log"
     say "apt-get failed; is there a network? The command was: $install"
     exit 75

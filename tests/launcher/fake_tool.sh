@@ -15,7 +15,11 @@ case $name in
     exec "$@"
     ;;
   apt-get)
-    [ ! -e "$FAKE/no_network" ] || { echo "E: Failed to fetch"; exit 100; }
+    if [ -e "$FAKE/no_network" ]; then # as the real one: update ends with 0, install names every package
+      [ "$1" != update ] || { echo "W: Temporary failure resolving"; exit 0; }
+      printf 'E: Unable to locate package %s\n' {1..30}
+      exit 100
+    fi
     [ "$1" != install ] || printf '%s\n' "${@:2}" | grep -v '^-' >>"$FAKE/installed"
     ;;
   cmake)
