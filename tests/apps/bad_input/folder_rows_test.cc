@@ -25,7 +25,7 @@ class FolderRowsTest : public ::testing::Test {
         continue;
       }
       expect_failure(result, code, {file(named_file), part});
-      EXPECT_LT(result.peak_bytes, kPeakBytes);
+      expect_peak(result, kPeakBytes);
     }
   }
   void put_header(std::string_view header, std::size_t num_data_bytes) {
@@ -47,7 +47,7 @@ class FolderRowsTest : public ::testing::Test {
       SCOPED_TRACE(command[0]);
       const RunResult result = sightline(command);
       expect_failure(result, 65, {file("tokenizer.json"), part});
-      EXPECT_LT(result.peak_bytes, kPeakBytes + 8 * text.size());
+      expect_peak(result, kPeakBytes + 8 * text.size());
     }
   }
 
@@ -123,7 +123,7 @@ TEST_F(FolderRowsTest, Rows36And43And46UnusualHeadersLoad) {
   for (const auto& command : commands_on(path_)) {
     const RunResult result = sightline(command);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_LT(result.peak_bytes, kPeakBytes + 4 * kBig);
+    expect_peak(result, kPeakBytes + 4 * kBig);
   }
 }
 
@@ -137,7 +137,7 @@ TEST_F(FolderRowsTest, Row44AMillionEntriesOnOneRangeAreRefusedInLittleMemory) {
   put_header(header, 16);
   const RunResult result = sightline({"info", path_});
   expect_failure(result, 65, {file("model.safetensors")});
-  EXPECT_LT(result.peak_bytes, kPeakBytes + 4 * header.size());
+  expect_peak(result, kPeakBytes + 4 * header.size());
 }
 
 TEST_F(FolderRowsTest, Rows38And45ShardsLieInTheFolderAndRepeatNothing) {
@@ -214,7 +214,7 @@ TEST_F(FolderRowsTest, Row47WhatIsNoTokenizerIsRefused) {
   std::filesystem::resize_file(file("tokenizer.json"), std::uintmax_t{200} << 20);  // a hole on the disk
   const RunResult result = sightline({"tokenize", "-m", path_, "text"});
   expect_failure(result, 65, {file("tokenizer.json"), "over the limit of 134217728"});
-  EXPECT_LT(result.peak_bytes, kPeakBytes);
+  expect_peak(result, kPeakBytes);
 }
 
 TEST_F(FolderRowsTest, Rows48To50BadTokenizersAreRefusedByField) {

@@ -23,7 +23,7 @@ class ModelRowsTest : public ::testing::Test {
       if (command[0] == "tokenize") continue;  // asks nothing of the model
       const RunResult result = sightline(command);
       expect_failure(result, code, parts);
-      EXPECT_LT(result.peak_bytes, kPeakBytes);
+      expect_peak(result, kPeakBytes);
     }
   }
 
@@ -91,7 +91,7 @@ TEST_F(ModelRowsTest, Row25AHugeContextIsCappedOrItsCacheRefused) {
   EXPECT_NE(info.out.find("llama.context_length = "), std::string::npos) << info.out;
   const RunResult run = sightline(commands_on(path_)[2]);
   EXPECT_EQ(run.exit_code, 0) << run.err;  // pages come as they are needed
-  EXPECT_LT(run.peak_bytes, kPeakBytes);
+  expect_peak(run, kPeakBytes);
 }
 
 TEST_F(ModelRowsTest, Row26ShapesUnlikeTheKeysAreRefusedWithBoth) {

@@ -20,11 +20,23 @@ namespace sightline::testing {
 RunResult sightline(std::vector<std::string> args, const RunOptions& options = {});
 
 /// What an exit code promises: no signal, `code`, nothing on standard output and one line on standard error
-/// that begins with "sightline: " and names every one of `parts`. Memory: see kPeakBytes.
+/// that begins with "sightline: " and names every one of `parts`. Memory: see expect_peak.
 void expect_failure(const RunResult& result, int code, const std::vector<std::string>& parts);
 
 /// Largest resident size of a refusal: the program itself takes 15 to 25 MiB.
 inline constexpr std::size_t kPeakBytes = std::size_t{64} << 20;
+
+/// A run took at most `bytes` of memory, four times that under AddressSanitizer, whose shadow, red zones and
+/// held back memory come on top.
+void expect_peak(const RunResult& result, std::size_t bytes);
+
+/// True where the program is built with AddressSanitizer: rows that limit the address space are skipped by
+/// name.
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kHasAddressSanitizer = true;
+#else
+inline constexpr bool kHasAddressSanitizer = false;
+#endif
 
 /// The commands that open a model, on `path`.
 [[nodiscard]] std::vector<std::vector<std::string>> commands_on(const std::string& path);
