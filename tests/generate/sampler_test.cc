@@ -68,6 +68,13 @@ TEST(SamplerTest, RepetitionPenaltyCountsOnlyTheLastTokens) {
   EXPECT_EQ(*Sampler({.repetition_penalty = 1.5, .penalty_last_n = -1}).sample(kLogits, history), 3);
 }
 
+TEST(SamplerTest, RepetitionPenaltyWeakensLogitsOfEitherSign) {
+  const float below_zero[] = {-1.0F, -1.2F};
+  EXPECT_EQ(*Sampler({.repetition_penalty = 1.5}).sample(below_zero, std::vector<TokenId>{0}), 1);
+  const float above_zero[] = {1.2F, 1.0F};
+  EXPECT_EQ(*Sampler({.repetition_penalty = 1.5}).sample(above_zero, std::vector<TokenId>{0}), 1);
+}
+
 TEST(SamplerTest, ANanLogitIsAnErrorThatNamesTheToken) {
   const float logits[] = {0.0F, std::numeric_limits<float>::quiet_NaN()};
   const auto result = Sampler({}).sample(logits, {});
