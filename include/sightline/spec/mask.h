@@ -116,7 +116,6 @@ struct ReachBack {
 };
 [[nodiscard]] ReachBack reach_back(const MaskSpec& mask);
 
-/// Why a pair is visible or not: the leaves with their verdicts and those that decided.
 struct WhyLeaf {
   MaskNode leaf;
   bool sees = false;
@@ -128,13 +127,15 @@ struct Why {
   std::vector<WhyLeaf> leaves;
   std::string text;  ///< one sentence for people
 };
+/// Why a pair is visible or not: the leaves with their verdicts and those that decided.
+/// Requires and costs as is_visible, once for each leaf.
 [[nodiscard]] Why why(const MaskSpec& mask, const MaskTables& tables, const TokenRef& q, const TokenRef& k);
 
+struct DrawOptions {
+  bool labels = false;  ///< positions on both axes
+};
 /// The 0/1 picture, one line a query, one column a key: "1 1 0\n1 1 1\n". With labels: positions on both
 /// axes. Row i of `q` and `kv` is row_idx i. Cost: one is_visible a pair; meant for small pictures.
-struct DrawOptions {
-  bool labels = false;
-};
 [[nodiscard]] std::string draw(const MaskSpec& mask, const MaskTables& tables, std::span<const TokenCoord> q,
                                std::span<const TokenCoord> kv, DrawOptions options = {});
 

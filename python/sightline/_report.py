@@ -1,0 +1,87 @@
+"""diagnose and what it returns."""
+import json
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from . import _core
+from ._tokens import make_tokens
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that explains what was seen; `slug` is its name in the catalogue."""
+    slug: str
+    variant: str
+    what: str
+    parameters: dict
+    misfit: float
+    certain: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """The verdict and what led to it; `str(report)` is the text for people."""
+    verdict: str
+    summary: str
+    faults: list
+    evidence: list
+    next_probe: object
+    first_difference: object
+    text: str = field(repr=False)
+
+    def __str__(self):
+        return self.text
+
+    @property
+    def ok(self):
+        """True for agrees, rounding and convention."""
+        return self.verdict in ("agrees", "rounding", "convention")
+
+
+_TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
+_OUTPUTS = ("out", "lse", "weights", "d_q", "d_k", "d_v")
+
+
+def _observation(spec, arrays, call_begins, tokens, type_name):
+    q_len, kv_len = np.shape(arrays["q"])[0], np.shape(arrays["k"])[0]
+    q_tokens, kv_tokens = make_tokens(q_len, kv_len, **tokens)
+    observation = _core.Observation(spec, type_name, q_tokens, kv_tokens, list(call_begins or ()))
+    for name, array in arrays.items():
+        observation.set(name, np.ascontiguousarray(array, dtype=np.float64).reshape(-1))
+    return observation
+
+
+def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, bias=None, d_out=None, out=None, lse=None, weights=None,
+             d_q=None, d_k=None, d_v=None, **tokens):
+    """Explains arrays that someone else computed: which fault, if any, turns the declared meaning into them.
+
+    q, k, v      [tokens, heads, dim] before rotation, or [batch, tokens, heads, dim]: rows are probes
+    out, ...     at least one of out, lse [tokens, heads], weights [heads, queries, keys], d_q, d_k, d_v (with d_out)
+    call_begins  rows of q at which chunks begin, when the queries came in several calls
+    dtype        "f32", "bf16", "f16" or "f64": what they were computed in; by default the type of the outputs
+    tokens       positions, segments, padding as in `attention`
+
+    Only two probes or more make a fault certain. ValueError for what does not fit together.
+    """
+    arrays = {"q": q, "k": k, "v": v, "bias": bias, "d_out": d_out, "out": out, "lse": lse, "weights": weights,
+              "d_q": d_q, "d_k": d_k, "d_v": d_v}
+    arrays = {name: np.asarray(x) for name, x in arrays.items() if x is not None}
+    if dtype is None:
+        seen = [arrays[name].dtype for name in _OUTPUTS if name in arrays]
+        dtype = _TYPES.get(str(seen[0]), "f32") if seen else "f32"
+        if dtype == "f64" and arrays["q"].dtype != np.float64:
+            dtype = "f32"
+    if dtype not in _TYPES.values():
+        raise ValueError(f"dtype is {dtype!r}, expected one of f64, f32, bf16, f16")
+    if arrays["q"].ndim == 4:
+        rows = [{name: x[b] for name, x in arrays.items()} for b in range(arrays["q"].shape[0])]
+    else:
+        rows = [arrays]
+    observations = [_observation(spec, row, call_begins, tokens, dtype) for row in rows]
+    document, text = _core.diagnose(observations)
+    report = json.loads(document)
+    faults = [Fault(f["slug"], f.get("variant", ""), f["what"], f["parameters"], f["misfit"], f["certain"])
+              for f in report["faults"]]
+    return Report(report["verdict"], report["summary"], faults, report["evidence"], report["next_probe"],
+                  report["first_difference"], text)

@@ -1,0 +1,68 @@
+// Diagnosis of arrays.
+#include "bind.h"
+#include "docstrings.h"
+#include "sightline/checker/diagnose.h"
+
+namespace sightline::python {
+
+namespace {
+
+using Flat = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::vector<double> values(const Flat& array) { return {array.data(), array.data() + array.shape(0)}; }
+
+}  // namespace
+
+void bind_checker(nb::module_& m) {
+  using checker::Observation;
+  nb::class_<Observation>(m, "Observation", "One sequence: inputs, declared meaning, and what came out.")
+      .def(
+          "__init__",
+          [](Observation* self, const AttentionSpec& spec, const std::string& type, const Tokens& q_tokens,
+             const Tokens& kv_tokens, const std::vector<std::int64_t>& call_begins) {
+            Observation o;
+            o.spec = spec;
+            for (int t = 0; t < 4; ++t) {
+              const auto each = static_cast<checker::ElementType>(t);
+              if (checker::to_string(each) == type) o.type = each;
+            }
+            o.q_coords = q_tokens.coords;
+            o.kv_coords = kv_tokens.coords;
+            o.q_rope_pos = q_tokens.rope_pos;
+            o.kv_rope_pos = kv_tokens.rope_pos;
+            o.call_begins = call_begins;
+            new (self) Observation(std::move(o));
+          },
+          nb::arg("spec"), nb::arg("type"), nb::arg("q_tokens"), nb::arg("kv_tokens"), nb::arg("call_begins"))
+      .def(
+          "set",
+          [](Observation& o, const std::string& name, const Flat& array) {
+            std::vector<double>* const places[] = {&o.q,   &o.k,       &o.v,   &o.bias, &o.d_out, &o.out,
+                                                   &o.lse, &o.weights, &o.d_q, &o.d_k,  &o.d_v};
+            constexpr const char* kNames[] = {"q",   "k",       "v",   "bias", "d_out", "out",
+                                              "lse", "weights", "d_q", "d_k",  "d_v"};
+            for (std::size_t i = 0; i < std::size(kNames); ++i) {
+              if (name != kNames[i]) continue;
+              *places[i] = values(array);
+              return;
+            }
+            throw nb::value_error(fmt::format("an observation has no array {}", name).c_str());
+          },
+          nb::arg("name"), nb::arg("array"), "Sets one array, flattened in row-major order.");
+  m.def(
+      "diagnose",
+      [](const std::vector<Observation*>& observations) {
+        std::vector<Observation> all;
+        for (const Observation* o : observations) all.push_back(*o);
+        Result<checker::Report> got;
+        {
+          const nb::gil_scoped_release released;
+          got = checker::diagnose(all);
+        }
+        const checker::Report report = unwrap(std::move(got));
+        return nb::make_tuple(checker::to_json(report).dump(2), checker::to_text(report));
+      },
+      nb::arg("observations"), kDoc_checker_diagnose);
+}
+
+}  // namespace sightline::python
