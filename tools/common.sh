@@ -4,6 +4,10 @@
 # ninja and ctest end by themselves on Ctrl-C; that is no failed build, and nothing is to follow.
 trap 'exit 130' INT
 
+# A compiler cache that knows files by their place in the tree serves every clone and build folder of one kind: what
+# the demo compiled, ./verify and its mutations find there.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+
 say() { printf 'sightline: %s\n' "$*" >&2; }
 
 # A cargo that can build src/text/rust: 1.85 or newer.
@@ -92,6 +96,14 @@ run_logged() {
     tail -n 40 "$log" >&2
     return 1
   fi
+}
+
+# compiler_launcher: cmake's option by which a new build folder uses the compiler cache, where one can be written.
+# Not for a folder that is configured: everything in it would be compiled again.
+compiler_launcher() {
+  local cache
+  cache=$(ccache --get-config cache_dir 2>/dev/null) && mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] &&
+    echo -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
 }
 
 jobs() { nproc 2>/dev/null || echo 2; }

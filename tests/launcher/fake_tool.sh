@@ -5,6 +5,7 @@ name=${0##*/}
 case $name in
   id) echo "$FAKE_UID"; exit ;;
   dpkg-query) [[ $'\n'$(<"$FAKE/installed")$'\n' != *$'\n'${!#}$'\n'* ]] || printf installed; exit ;;
+  ccache) echo "$FAKE/ccache"; exit ;; # --get-config cache_dir
   cargo) [ -n "$FAKE_CARGO" ] && echo "cargo $FAKE_CARGO (of a test)"; exit ;;
 esac
 echo "$name $*" >>"$FAKE/calls"

@@ -243,6 +243,22 @@ TEST_F(LauncherTest, ItBuildsWhatIsMissingOrStaleAndPassesArgumentsAndExitCodeOn
   EXPECT_EQ(num_calls("cmake"), 2U) << "configured once";
 }
 
+TEST_F(LauncherTest, ANewBuildFolderUsesTheCompilerCacheWhereOneCanBeWritten) {
+  const std::string launcher = "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache";
+  EXPECT_EQ(run({"sightline", "explain"}).exit_code, 0);
+  EXPECT_EQ(num_calls(launcher), 0U) << "there is no ccache";
+  fs::create_symlink(fs::path(std::getenv("SIGHTLINE_SOURCE_DIR")) / "tests/launcher/fake_tool.sh",
+                     scene_ / "bin/ccache");
+  put(scene_ / "ccache", "in the way of the folder");
+  fs::remove_all(tree_ / "build");
+  EXPECT_EQ(run({"sightline", "explain"}).exit_code, 0);
+  EXPECT_EQ(num_calls(launcher), 0U) << "a cache that cannot be written would fail the build";
+  fs::remove(scene_ / "ccache");
+  fs::remove_all(tree_ / "build");
+  EXPECT_EQ(run({"sightline", "explain"}).exit_code, 0);
+  EXPECT_EQ(num_calls(launcher), 1U);
+}
+
 TEST_F(LauncherTest, OnlyADemoThatRunsFetchesTheModel) {
   for (const std::vector<std::string>& args : {std::vector<std::string>{"sightline", "demo", "--help"},
                                                {"sightline", "demo", "-h"},
