@@ -17,6 +17,22 @@
 
 namespace sightline::text {
 
+using Ids = std::vector<TokenId>;
+
+/// The ids of a text that must be accepted; by default without begin- and end-of-text tokens.
+inline Ids encode(const Tokenizer& tokenizer, std::string_view text,
+                  EncodeOptions options = {.add_special = false}) {
+  const auto ids = tokenizer.encode(text, options);
+  EXPECT_TRUE(ids) << ids.error().message;
+  return ids.value_or(Ids{});
+}
+
+inline std::string repeat(std::string_view text, std::size_t count) {
+  std::string out;
+  for (std::size_t i = 0; i < count; ++i) out += text;
+  return out;
+}
+
 /// The path in the shared data folder, or empty where it is absent.
 inline std::filesystem::path test_data(std::string_view name) {
   const char* folder = std::getenv("SIGHTLINE_TEST_DATA");

@@ -8,8 +8,6 @@
 namespace sightline::text {
 namespace {
 
-using Ids = std::vector<TokenId>;
-
 /// small_piece_spec() with merges in place of scores.
 Json small_piece_json() {
   const std::string blank = "\xE2\x96\x81";
