@@ -3,44 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "model/model_runner.h"
 #include "sightline/attention/attention.h"
-#include "sightline/base/file.h"
+#include "support/nano_sort.h"
 
 namespace sightline {
 namespace {
 
 using namespace testing;  // NOLINT: fixtures of tests/model
 
-// The published tensors are f32 from another program; this is their own precision.
-constexpr double kFilePrecision = 2e-5;
 constexpr std::int64_t kBatch = 3, kLength = 11, kHeads = 3, kWidth = 48, kHeadDim = 16;
 
-std::vector<float> decode_base64_f32(const std::string& text) {
-  static const std::string kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char letter : text) {
-    if (letter == '=') break;
-    bits = (bits << 6) | static_cast<std::uint32_t>(kAlphabet.find(letter));
-    num_bits += 6;
-    if (num_bits < 8) continue;
-    num_bits -= 8;
-    bytes.push_back(static_cast<char>((bits >> num_bits) & 0xffU));
-  }
-  std::vector<float> floats(bytes.size() / sizeof(float));
-  std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
-  return floats;
-}
-
 TestTensor read_tensor(const Json& json) {
-  TestTensor tensor;
-  for (const Json& extent : *json.find("shape")->as_array()) tensor.shape.push_back(*extent.as_int());
-  tensor.values = decode_base64_f32(*json.find("data")->as_string());
-  return tensor;
+  NanoSortTensor tensor = read_nano_sort_tensor(json);
+  return {std::move(tensor.shape), std::move(tensor.values)};
 }
 
 // minGPT keeps linear weights as [out, in]; GPT-2 folders as [in, out].
@@ -57,15 +34,11 @@ TestTensor turned(const TestTensor& tensor) {
 class NanoSortTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string model_path = test_data("nano-sort/model.json");
-    const std::string partials_path = test_data("nano-sort/partials.json");
-    if (model_path.empty() || partials_path.empty()) {
-      GTEST_SKIP() << "SIGHTLINE_TEST_DATA: nano-sort/model.json or partials.json is not there";
-    }
-    const Json model = *parse_json(*read_file(model_path), model_path);
-    partials_ = *parse_json(*read_file(partials_path), partials_path);
+    const auto files = open_nano_sort();
+    if (!files) GTEST_SKIP() << "SIGHTLINE_TEST_DATA: nano-sort/model.json or partials.json is not there";
+    partials_ = files->partials;
     std::map<std::string, TestTensor> tensors;
-    for (const auto& [name, value] : *model.as_object()) {
+    for (const auto& [name, value] : *files->model.as_object()) {
       if (name == "config") continue;
       TestTensor tensor = read_tensor(value);
       const bool is_linear = name.find(".c_") != std::string::npos && name.ends_with(".weight");
@@ -120,7 +93,7 @@ class NanoSortTest : public ::testing::Test {
       const double d = std::abs(static_cast<double>(ours[i]) - static_cast<double>(theirs[i]));
       largest = std::isnan(d) ? 1e9 : std::max(largest, d);
     }
-    EXPECT_LT(largest, kFilePrecision) << what;
+    EXPECT_LT(largest, kNanoSortPrecision) << what;
   }
 
   TempFolder folder_;

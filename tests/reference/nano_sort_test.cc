@@ -1,47 +1,22 @@
 // The oracle against intermediate tensors that others published for a small GPT-2 type model.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <cstring>
-
 #include "reference/random_call.h"
-#include "sightline/base/file.h"
-#include "sightline/base/json.h"
 #include "sightline/reference/model.h"
+#include "support/nano_sort.h"
 
 namespace sightline::reference {
 namespace {
 
-// The published tensors are f32 from a GPU-style evaluation; this is their own precision.
-constexpr double kFilePrecision = 2e-5;
-
-std::vector<double> decode_base64_f32(const std::string& text) {
-  static const std::string kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int num_bits = 0;
-  for (const char letter : text) {
-    if (letter == '=') break;
-    bits = (bits << 6) | static_cast<std::uint32_t>(kAlphabet.find(letter));
-    num_bits += 6;
-    if (num_bits < 8) continue;
-    num_bits -= 8;
-    bytes.push_back(static_cast<char>((bits >> num_bits) & 0xffU));
-  }
-  std::vector<float> floats(bytes.size() / sizeof(float));
-  std::memcpy(floats.data(), bytes.data(), floats.size() * sizeof(float));
-  return {floats.begin(), floats.end()};
-}
+using testing::kNanoSortPrecision;
 
 class NanoSortTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* folder = std::getenv("SIGHTLINE_TEST_DATA");
-    if (folder == nullptr) GTEST_SKIP() << "SIGHTLINE_TEST_DATA/nano-sort/model.json is not there";
-    const std::string base = std::string(folder) + "/nano-sort/";
-    if (!load(base + "model.json", model_) || !load(base + "partials.json", partials_)) {
-      GTEST_SKIP() << base << "model.json or partials.json is not there";
-    }
+    const auto files = testing::open_nano_sort();
+    if (!files) GTEST_SKIP() << "SIGHTLINE_TEST_DATA: nano-sort/model.json or partials.json is not there";
+    model_ = files->model;
+    partials_ = files->partials;
     make_spec();
     make_weights();
     ids_ = partial("idx");
@@ -85,20 +60,14 @@ class NanoSortTest : public ::testing::Test {
   ModelWeights weights_;
 
  private:
-  static bool load(const std::string& path, Json& json) {
-    auto text = read_file(path);
-    if (!text) return false;
-    json = parse_json(*text, path).value();
-    return true;
-  }
-
   static std::vector<double> tensor(const Json& file, const std::string& name) {
     const Json* found = file.find(name);
     if (found == nullptr || found->find("data") == nullptr) {
       ADD_FAILURE() << "no tensor " << name;
       return {};
     }
-    return decode_base64_f32(*found->find("data")->as_string());
+    const std::vector<float> values = testing::read_nano_sort_tensor(*found).values;
+    return {values.begin(), values.end()};
   }
 
   void make_spec() {
@@ -150,9 +119,9 @@ class NanoSortTest : public ::testing::Test {
 TEST_F(NanoSortTest, QueriesKeysAndValuesOfTheFirstLayerAreAsPublished) {
   for (std::int64_t b = 0; b < kBatch; ++b) {
     const LayerActivations layer = run(b).layers[0];
-    EXPECT_LT(max_difference(heads_first(layer.q), sequence(partial("q"), b)), kFilePrecision);
-    EXPECT_LT(max_difference(heads_first(layer.k), sequence(partial("k"), b)), kFilePrecision);
-    EXPECT_LT(max_difference(heads_first(layer.v), sequence(partial("v"), b)), kFilePrecision);
+    EXPECT_LT(max_difference(heads_first(layer.q), sequence(partial("q"), b)), kNanoSortPrecision);
+    EXPECT_LT(max_difference(heads_first(layer.k), sequence(partial("k"), b)), kNanoSortPrecision);
+    EXPECT_LT(max_difference(heads_first(layer.v), sequence(partial("v"), b)), kNanoSortPrecision);
   }
 }
 
@@ -168,13 +137,13 @@ TEST_F(NanoSortTest, ScoresWeightsAndOutputOfTheFirstLayerAreAsPublished) {
     in.q_coords = in.kv_coords = coords;
     const AttentionOutputs outputs =
         attention_forward(spec_.layers[0].attention, in, {.weights = true, .scores = true}).value();
-    EXPECT_LT(max_difference(outputs.weights, sequence(partial("attSm"), b)), kFilePrecision);
-    EXPECT_LT(max_difference(outputs.out, sequence(partial("y"), b)), kFilePrecision);
+    EXPECT_LT(max_difference(outputs.weights, sequence(partial("attSm"), b)), kNanoSortPrecision);
+    EXPECT_LT(max_difference(outputs.out, sequence(partial("y"), b)), kNanoSortPrecision);
     const std::vector<double> published = sequence(partial("att"), b);
     ASSERT_EQ(published.size(), outputs.scores.size());
     for (std::size_t i = 0; i < published.size(); ++i) {
       if (std::isfinite(published[i]) && std::isfinite(outputs.scores[i])) {
-        EXPECT_NEAR(outputs.scores[i], published[i], kFilePrecision);
+        EXPECT_NEAR(outputs.scores[i], published[i], kNanoSortPrecision);
       }
     }
   }
@@ -185,10 +154,10 @@ TEST_F(NanoSortTest, OutputsOfAllBlocksAndLogitsAreAsPublished) {
     const ModelOutputs outputs = run(b);
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_LT(max_difference(outputs.layers[i].output, sequence(partial("block" + std::to_string(i)), b)),
-                kFilePrecision);
+                kNanoSortPrecision);
     }
-    EXPECT_LT(max_difference(outputs.final_norm, sequence(partial("ln_f"), b)), kFilePrecision);
-    EXPECT_LT(max_difference(outputs.logits, sequence(partial("lm_head"), b)), kFilePrecision);
+    EXPECT_LT(max_difference(outputs.final_norm, sequence(partial("ln_f"), b)), kNanoSortPrecision);
+    EXPECT_LT(max_difference(outputs.logits, sequence(partial("lm_head"), b)), kNanoSortPrecision);
   }
 }
 

@@ -153,6 +153,42 @@ Result<Vocabulary> read_vocabulary(const std::filesystem::path& path, std::int64
   return vocabulary;
 }
 
+std::vector<NamedTensor> list_tensors(const Checkpoint& model, const TensorNames& names) {
+  std::vector<NamedTensor> tensors;
+  std::string prefix;
+  const auto add = [&](const std::string& name, const Weights& w, std::int64_t layer,
+                       std::int64_t num_rotated_heads = 0) {
+    const bool is_vector = w.num_rows == 1;
+    tensors.push_back({{prefix + name + ".weight", DataType::kF32,
+                        is_vector ? std::vector{w.row_length} : std::vector{w.num_rows, w.row_length}},
+                       w.layer(layer),
+                       num_rotated_heads});
+  };
+  add(names.embedding, model.token_embedding, 0);
+  for (std::int64_t i = 0; i < model.num_layers; ++i) {
+    prefix = fmt::format(fmt::runtime(names.layer), i);
+    add(names.attention_norm, model.rms_att, i);
+    add(names.q, model.wq, i, model.num_q_heads);
+    add(names.k, model.wk, i, model.num_kv_heads);
+    add(names.v, model.wv, i);
+    add(names.o, model.wo, i);
+    add(names.ffn_norm, model.rms_ffn, i);
+    add(names.gate, model.w1, i);
+    add(names.down, model.w2, i);
+    add(names.up, model.w3, i);
+  }
+  prefix.clear();
+  add(names.final_norm, model.rms_final, 0);
+  if (!model.is_tied()) add(names.head, model.wcls, 0);
+  return tensors;
+}
+
+std::vector<TensorDecl> declarations(std::span<const NamedTensor> tensors) {
+  std::vector<TensorDecl> decls;
+  for (const NamedTensor& tensor : tensors) decls.push_back(tensor.decl);
+  return decls;
+}
+
 std::vector<float> neighbours_to_halves(std::span<const float> matrix, std::int64_t num_heads,
                                         std::int64_t head_dim, std::int64_t row_length) {
   std::vector<float> out(matrix.size());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sightline/base/error.h"
+#include "sightline/formats/tensor_writer.h"
 
 namespace sightline::llama2c {
 
@@ -66,6 +67,26 @@ struct Vocabulary {
 /// is not exactly as long as its header asks, newer versions of the format.
 [[nodiscard]] Result<Checkpoint> read_checkpoint(const std::filesystem::path& path);
 [[nodiscard]] Result<Vocabulary> read_vocabulary(const std::filesystem::path& path, std::int64_t vocab_size);
+
+/// What a format calls the tensors of a llama, with ".weight" behind each.
+struct TensorNames {
+  std::string embedding;
+  std::string layer;  ///< prefix of a layer with {} for its number
+  std::string attention_norm, q, k, v, o;
+  std::string ffn_norm, gate, down, up;
+  std::string final_norm, head;
+};
+
+/// One tensor to be written.
+struct NamedTensor {
+  TensorDecl decl;
+  std::span<const float> values;       ///< of the checkpoint
+  std::int64_t num_rotated_heads = 0;  ///< heads of q and of k; 0: rows that nothing rotates
+};
+
+/// All tensors in the order of the layers; the head only where it is not tied.
+[[nodiscard]] std::vector<NamedTensor> list_tensors(const Checkpoint& model, const TensorNames& names);
+[[nodiscard]] std::vector<TensorDecl> declarations(std::span<const NamedTensor> tensors);
 
 /// One f32 GGUF file with model and tokenizer. q and k rows as they are (see above).
 [[nodiscard]] Result<void> write_gguf(const std::filesystem::path& path, const Checkpoint& model,

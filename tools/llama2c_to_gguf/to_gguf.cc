@@ -55,33 +55,22 @@ std::vector<GgufEntry> metadata(const Checkpoint& model, const Vocabulary& vocab
 
 Result<void> write_gguf(const std::filesystem::path& path, const Checkpoint& model,
                         const Vocabulary& vocabulary, bool overwrite) {
-  std::vector<TensorDecl> decls;
-  std::vector<std::span<const float>> data;
-  const auto add = [&](std::string name, const Weights& w, std::int64_t layer) {
-    const bool is_vector = w.num_rows == 1;
-    decls.push_back({std::move(name), DataType::kF32,
-                     is_vector ? std::vector{w.row_length} : std::vector{w.num_rows, w.row_length}});
-    data.push_back(w.layer(layer));
-  };
-  add("token_embd.weight", model.token_embedding, 0);
-  for (std::int64_t i = 0; i < model.num_layers; ++i) {
-    const std::string block = fmt::format("blk.{}.", i);
-    add(block + "attn_norm.weight", model.rms_att, i);
-    add(block + "attn_q.weight", model.wq, i);
-    add(block + "attn_k.weight", model.wk, i);
-    add(block + "attn_v.weight", model.wv, i);
-    add(block + "attn_output.weight", model.wo, i);
-    add(block + "ffn_norm.weight", model.rms_ffn, i);
-    add(block + "ffn_gate.weight", model.w1, i);
-    add(block + "ffn_down.weight", model.w2, i);
-    add(block + "ffn_up.weight", model.w3, i);
-  }
-  add("output_norm.weight", model.rms_final, 0);
-  if (!model.is_tied()) add("output.weight", model.wcls, 0);
-
+  const std::vector<NamedTensor> tensors = list_tensors(model, {.embedding = "token_embd",
+                                                                .layer = "blk.{}.",
+                                                                .attention_norm = "attn_norm",
+                                                                .q = "attn_q",
+                                                                .k = "attn_k",
+                                                                .v = "attn_v",
+                                                                .o = "attn_output",
+                                                                .ffn_norm = "ffn_norm",
+                                                                .gate = "ffn_gate",
+                                                                .down = "ffn_down",
+                                                                .up = "ffn_up",
+                                                                .final_norm = "output_norm",
+                                                                .head = "output"});
   SIGHTLINE_TRY(TensorWriter writer,
-                create_gguf(path, metadata(model, vocabulary), std::move(decls), overwrite));
-  for (const auto values : data) SIGHTLINE_CHECK(writer.append_f32(values));
+                create_gguf(path, metadata(model, vocabulary), declarations(tensors), overwrite));
+  for (const NamedTensor& tensor : tensors) SIGHTLINE_CHECK(writer.append_f32(tensor.values));
   return writer.commit();
 }
 

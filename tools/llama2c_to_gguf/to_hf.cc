@@ -47,38 +47,29 @@ Json tokenizer_config() {
 }
 
 Result<void> write_weights(const fs::path& path, const Checkpoint& model, bool overwrite) {
-  std::vector<TensorDecl> decls;
-  std::vector<std::vector<float>> data;
-  const auto add = [&](std::string name, const Weights& w, std::int64_t layer) {
-    decls.push_back({std::move(name), DataType::kF32,
-                     w.num_rows == 1 ? std::vector{w.row_length} : std::vector{w.num_rows, w.row_length}});
-    const auto values = w.layer(layer);
-    data.emplace_back(values.begin(), values.end());
-  };
-  const auto permute_last = [&](std::int64_t num_heads) {
-    data.back() = neighbours_to_halves(data.back(), num_heads, model.head_dim(), model.dim);
-  };
-  add("model.embed_tokens.weight", model.token_embedding, 0);
-  for (std::int64_t i = 0; i < model.num_layers; ++i) {
-    const std::string layer = fmt::format("model.layers.{}.", i);
-    add(layer + "input_layernorm.weight", model.rms_att, i);
-    add(layer + "self_attn.q_proj.weight", model.wq, i);
-    permute_last(model.num_q_heads);
-    add(layer + "self_attn.k_proj.weight", model.wk, i);
-    permute_last(model.num_kv_heads);
-    add(layer + "self_attn.v_proj.weight", model.wv, i);
-    add(layer + "self_attn.o_proj.weight", model.wo, i);
-    add(layer + "post_attention_layernorm.weight", model.rms_ffn, i);
-    add(layer + "mlp.gate_proj.weight", model.w1, i);
-    add(layer + "mlp.down_proj.weight", model.w2, i);
-    add(layer + "mlp.up_proj.weight", model.w3, i);
-  }
-  add("model.norm.weight", model.rms_final, 0);
-  if (!model.is_tied()) add("lm_head.weight", model.wcls, 0);
-
+  const std::vector<NamedTensor> tensors = list_tensors(model, {.embedding = "model.embed_tokens",
+                                                                .layer = "model.layers.{}.",
+                                                                .attention_norm = "input_layernorm",
+                                                                .q = "self_attn.q_proj",
+                                                                .k = "self_attn.k_proj",
+                                                                .v = "self_attn.v_proj",
+                                                                .o = "self_attn.o_proj",
+                                                                .ffn_norm = "post_attention_layernorm",
+                                                                .gate = "mlp.gate_proj",
+                                                                .down = "mlp.down_proj",
+                                                                .up = "mlp.up_proj",
+                                                                .final_norm = "model.norm",
+                                                                .head = "lm_head"});
   SIGHTLINE_TRY(TensorWriter writer,
-                create_safetensors(path, std::move(decls), {{"format", "pt"}}, overwrite));
-  for (const auto& values : data) SIGHTLINE_CHECK(writer.append_f32(values));
+                create_safetensors(path, declarations(tensors), {{"format", "pt"}}, overwrite));
+  for (const NamedTensor& tensor : tensors) {
+    if (tensor.num_rotated_heads == 0) {
+      SIGHTLINE_CHECK(writer.append_f32(tensor.values));
+    } else {
+      SIGHTLINE_CHECK(writer.append_f32(
+          neighbours_to_halves(tensor.values, tensor.num_rotated_heads, model.head_dim(), model.dim)));
+    }
+  }
   return writer.commit();
 }
 

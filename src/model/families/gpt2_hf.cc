@@ -10,20 +10,18 @@ namespace sightline {
 namespace {
 
 TensorNames gpt2_names(const std::string& prefix) {
-  TensorNames names;
-  names.embedding = prefix + "wte.weight";
-  names.positions = prefix + "wpe.weight";
-  names.final_norm = prefix + "ln_f";
-  names.head = "lm_head";
-  names.layer_prefix = [prefix](int layer) { return fmt::format("{}h.{}.", prefix, layer); };
-  names.attention_norm = "ln_1";
-  names.ffn_norm = "ln_2";
-  names.fused_qkv = "attn.c_attn";
-  names.output = "attn.c_proj";
-  names.up = "mlp.c_fc";
-  names.down = "mlp.c_proj";
-  names.transposed = true;
-  return names;
+  return {.embedding = prefix + "wte.weight",
+          .positions = prefix + "wpe.weight",
+          .final_norm = prefix + "ln_f",
+          .head = "lm_head",
+          .layer_prefix = [prefix](int layer) { return fmt::format("{}h.{}.", prefix, layer); },
+          .attention_norm = "ln_1",
+          .ffn_norm = "ln_2",
+          .output = "attn.c_proj",
+          .fused_qkv = "attn.c_attn",
+          .up = "mlp.c_fc",
+          .down = "mlp.c_proj",
+          .transposed = true};
 }
 
 // Either name of the number of positions; both must agree.

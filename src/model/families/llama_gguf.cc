@@ -184,22 +184,20 @@ Result<HeadCounts> read_head_counts(const KeyReader& keys, std::size_t num_layer
 }
 
 TensorNames llama_names(RowOrder order) {
-  TensorNames names;
-  names.embedding = "token_embd.weight";
-  names.final_norm = "output_norm";
-  names.head = "output";
-  names.layer_prefix = [](int layer) { return fmt::format("blk.{}.", layer); };
-  names.attention_norm = "attn_norm";
-  names.ffn_norm = "ffn_norm";
-  names.q = "attn_q";
-  names.k = "attn_k";
-  names.v = "attn_v";
-  names.output = "attn_output";
-  names.gate = "ffn_gate";
-  names.up = "ffn_up";
-  names.down = "ffn_down";
-  names.qk_order = order;
-  return names;
+  return {.embedding = "token_embd.weight",
+          .final_norm = "output_norm",
+          .head = "output",
+          .layer_prefix = [](int layer) { return fmt::format("blk.{}.", layer); },
+          .attention_norm = "attn_norm",
+          .ffn_norm = "ffn_norm",
+          .q = "attn_q",
+          .k = "attn_k",
+          .v = "attn_v",
+          .output = "attn_output",
+          .gate = "ffn_gate",
+          .up = "ffn_up",
+          .down = "ffn_down",
+          .qk_order = order};
 }
 
 Result<std::int64_t> read_vocab_size(const GgufFile& file, const KeyReader& keys) {

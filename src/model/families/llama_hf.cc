@@ -9,22 +9,20 @@ namespace {
 enum class Kind { kLlama, kMistral };
 
 TensorNames llama_names(RowOrder order) {
-  TensorNames names;
-  names.embedding = "model.embed_tokens.weight";
-  names.final_norm = "model.norm";
-  names.head = "lm_head";
-  names.layer_prefix = [](int layer) { return fmt::format("model.layers.{}.", layer); };
-  names.attention_norm = "input_layernorm";
-  names.ffn_norm = "post_attention_layernorm";
-  names.q = "self_attn.q_proj";
-  names.k = "self_attn.k_proj";
-  names.v = "self_attn.v_proj";
-  names.output = "self_attn.o_proj";
-  names.gate = "mlp.gate_proj";
-  names.up = "mlp.up_proj";
-  names.down = "mlp.down_proj";
-  names.qk_order = order;
-  return names;
+  return {.embedding = "model.embed_tokens.weight",
+          .final_norm = "model.norm",
+          .head = "lm_head",
+          .layer_prefix = [](int layer) { return fmt::format("model.layers.{}.", layer); },
+          .attention_norm = "input_layernorm",
+          .ffn_norm = "post_attention_layernorm",
+          .q = "self_attn.q_proj",
+          .k = "self_attn.k_proj",
+          .v = "self_attn.v_proj",
+          .output = "self_attn.o_proj",
+          .gate = "mlp.gate_proj",
+          .up = "mlp.up_proj",
+          .down = "mlp.down_proj",
+          .qk_order = order};
 }
 
 Result<HeadSpec> read_heads(const KeyReader& keys, Kind kind, std::int64_t width, FamilyModel& model) {
