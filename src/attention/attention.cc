@@ -135,6 +135,20 @@ void prepare_rotation(const ForwardCall& call, const QueryBatch& queries) {
   context.kv_rope.prepare(rope, length, positions, *context.pool);
 }
 
+// All but where keys and values lie.
+ForwardCall make_call(const AttentionSpec& spec, const AttentionPlan& plan, const ForwardArrays& arrays,
+                      const AttentionExtras& extras, AttentionContext& context) {
+  ForwardCall call;
+  call.spec = &spec;
+  call.plan = &plan.impl();
+  call.q = arrays.q;
+  call.out = arrays.out;
+  call.lse = arrays.lse;
+  call.extras = &extras;
+  call.context = &context.impl();
+  return call;
+}
+
 void run(ForwardCall& call, const QueryBatch& queries) {
   derive(call);
   AttentionContext::Impl& context = *call.context;
@@ -174,18 +188,11 @@ Result<void> attention_forward(const AttentionSpec& spec, const AttentionPlan& p
   for (std::size_t s = 1; s < kv.kv_offsets.size(); ++s) {
     max_rows = std::max(max_rows, kv.kv_offsets[s] - kv.kv_offsets[s - 1]);
   }
-  SIGHTLINE_CHECK(
-      validate_arrays(kFunction, spec, plan.impl().num_q_tokens, max_rows, {q, out, lse}, extras));
+  const ForwardArrays arrays{q, out, lse};
+  SIGHTLINE_CHECK(validate_arrays(kFunction, spec, plan.impl().num_q_tokens, max_rows, arrays, extras));
   SIGHTLINE_CHECK(validate_kv_arrays(kFunction, spec, kv));
-  ForwardCall call;
-  call.spec = &spec;
-  call.plan = &plan.impl();
-  call.q = q;
-  call.out = out;
-  call.lse = lse;
-  call.extras = &extras;
+  ForwardCall call = make_call(spec, plan, arrays, extras, context);
   call.contiguous = &kv;
-  call.context = &context.impl();
   run(call, queries);
   return {};
 }
@@ -206,17 +213,10 @@ Result<void> attention_forward(const AttentionSpec& spec, const AttentionPlan& p
     max_slots = std::max(max_slots, kv.views[s].num_slots);
   }
   SIGHTLINE_CHECK(check_pages(plan.impl(), kv));
-  SIGHTLINE_CHECK(
-      validate_arrays(kFunction, spec, plan.impl().num_q_tokens, max_slots, {q, out, lse}, extras));
-  ForwardCall call;
-  call.spec = &spec;
-  call.plan = &plan.impl();
-  call.q = q;
-  call.out = out;
-  call.lse = lse;
-  call.extras = &extras;
+  const ForwardArrays arrays{q, out, lse};
+  SIGHTLINE_CHECK(validate_arrays(kFunction, spec, plan.impl().num_q_tokens, max_slots, arrays, extras));
+  ForwardCall call = make_call(spec, plan, arrays, extras, context);
   call.paged = &kv;
-  call.context = &context.impl();
   run(call, queries);
   return {};
 }

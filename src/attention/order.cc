@@ -91,12 +91,23 @@ Result<void> fill_tiles(const char* function, std::span<const OrderedKey> keys, 
   return {};
 }
 
-Result<void> check_positions(const char* function, const char* what, std::span<const TokenCoord> coords) {
+// `rope_pos` empty: equal to pos.
+Result<void> check_positions(const char* function, const char* what, std::span<const TokenCoord> coords,
+                             std::span<const std::int64_t> rope_pos) {
   for (std::size_t i = 0; i < coords.size(); ++i) {
     const TokenCoord& c = coords[i];
-    if (c.valid && (c.pos < 0 || c.pos > kMaxPos)) {
-      return fail(ErrorKind::kInvalidArgument, "{}: {}[{}].pos = {}, expected 0 to {}", function, what, i,
-                  c.pos, kMaxPos);
+    if (!c.valid) continue;
+    if (c.pos < 0 || c.pos > kMaxPos) {
+      return fail(ErrorKind::kInvalidArgument, "{}: {}.coords[{}].pos = {}, expected 0 to {}", function, what,
+                  i, c.pos, kMaxPos);
+    }
+    if (!is_coordinate(c.segment_start)) {
+      return fail(ErrorKind::kInvalidArgument, "{}: {}.coords[{}].segment_start = {}, expected within 2^53",
+                  function, what, i, c.segment_start);
+    }
+    if (!rope_pos.empty() && !is_coordinate(rope_pos[i])) {
+      return fail(ErrorKind::kInvalidArgument, "{}: {}.rope_pos[{}] = {}, expected within 2^53", function,
+                  what, i, rope_pos[i]);
     }
   }
   return {};
@@ -124,8 +135,8 @@ bool by_pos(const OrderedKey& a, const OrderedKey& b) { return a.coord.pos < b.c
 Result<void> order_contiguous(const AttentionSpec& spec, const QueryBatch& queries, const ContiguousKv& kv,
                               AttentionPlan::Impl& plan) {
   constexpr const char* kFunction = "plan_attention";
-  SIGHTLINE_CHECK(check_positions(kFunction, "queries.coords", queries.coords));
-  SIGHTLINE_CHECK(check_positions(kFunction, "kv.coords", kv.coords));
+  SIGHTLINE_CHECK(check_positions(kFunction, "queries", queries.coords, queries.rope_pos));
+  SIGHTLINE_CHECK(check_positions(kFunction, "kv", kv.coords, kv.rope_pos));
   const bool by_segment = implies_segment(spec.mask);
   const std::int64_t num_first = num_first_keys(spec);
   std::vector<std::vector<OrderedKey>> keys_of;  // by stream of the sequence
@@ -160,7 +171,7 @@ Result<void> order_contiguous(const AttentionSpec& spec, const QueryBatch& queri
 Result<void> order_paged(const AttentionSpec& spec, const QueryBatch& queries, const PagedKv& kv,
                          AttentionPlan::Impl& plan) {
   constexpr const char* kFunction = "plan_attention";
-  SIGHTLINE_CHECK(check_positions(kFunction, "queries.coords", queries.coords));
+  SIGHTLINE_CHECK(check_positions(kFunction, "queries", queries.coords, queries.rope_pos));
   const bool by_segment = implies_segment(spec.mask);
   const std::int64_t num_first = num_first_keys(spec);
   std::vector<std::vector<OrderedKey>> keys_of;  // by stream of the sequence
@@ -168,7 +179,7 @@ Result<void> order_paged(const AttentionSpec& spec, const QueryBatch& queries, c
   for (std::int64_t s = 0; s < plan.num_sequences; ++s) {
     const KvView& view = kv.views[at(s)];
     const auto coords = view.coords.first(at(view.num_slots));
-    SIGHTLINE_CHECK(check_positions(kFunction, "views.coords", coords));
+    SIGHTLINE_CHECK(check_positions(kFunction, "views", coords, view.rope_pos));
     const std::size_t first_stream = plan.streams.size();
     const SequenceStreams streams = add_queries(queries, s, by_segment, plan);
     keys_of.assign(plan.streams.size() - first_stream, {});

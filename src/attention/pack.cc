@@ -2,7 +2,6 @@
 // unrotated pages a tile at a time. Rotation has the arithmetic of kernels/rope.h everywhere.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "attention/call.h"

@@ -96,7 +96,7 @@ Result<KvCache::Impl::AppendPlan> KvCache::Impl::plan_append(const Sequence& seq
       return fail(ErrorKind::kInvalidArgument, "KvCache::append: token {} has pos {}, expected 0 to {}", i,
                   coords[i].pos, kMaxPos);
     }
-    if (!in_range(coords[i].segment_start) || !in_range(plan.rope_pos.back())) {
+    if (!is_coordinate(coords[i].segment_start) || !is_coordinate(plan.rope_pos.back())) {
       return fail(ErrorKind::kInvalidArgument,
                   "KvCache::append: token {} has segment_start {} and rope_pos {}, expected within 2^53", i,
                   coords[i].segment_start, plan.rope_pos.back());

@@ -128,7 +128,7 @@ Result<void> KvCache::shift(SequenceId sequence, std::int64_t begin, std::int64_
   SIGHTLINE_CHECK(Impl::check_written("shift", *state));
   SIGHTLINE_CHECK(Impl::check_range("shift", *state, begin, end));
   if (begin == end || delta == 0) return {};
-  if (!Impl::in_range(delta)) {
+  if (!is_coordinate(delta)) {
     return fail(ErrorKind::kInvalidArgument, "KvCache::shift: delta = {} is beyond 2^53", delta);
   }
   std::vector<TokenCoord> moved = state->coords;
@@ -140,7 +140,7 @@ Result<void> KvCache::shift(SequenceId sequence, std::int64_t begin, std::int64_
     coord.pos += delta;
     coord.segment_start += delta;
     rope_pos += delta;
-    if (!Impl::is_pos(coord.pos) || !Impl::in_range(coord.segment_start) || !Impl::in_range(rope_pos)) {
+    if (!Impl::is_pos(coord.pos) || !is_coordinate(coord.segment_start) || !is_coordinate(rope_pos)) {
       return fail(ErrorKind::kInvalidArgument,
                   "KvCache::shift: delta = {} moves ordinal {} to pos {}, expected 0 to {}", delta, i,
                   coord.pos, kMaxPos);

@@ -28,10 +28,7 @@ using kv_cache::Rotation;
 using kv_cache::Sequence;
 
 struct KvCache::Impl {
-  // Coordinates other than `pos` stay exact as doubles, and no difference of them overflows.
-  static constexpr std::int64_t kMaxOther = std::int64_t{1} << 53;
   static bool is_pos(std::int64_t pos) { return 0 <= pos && pos <= kMaxPos; }
-  static bool in_range(std::int64_t x) { return -kMaxOther <= x && x <= kMaxOther; }
 
   std::vector<Layer> layers;
   std::vector<Rotation> rotations;

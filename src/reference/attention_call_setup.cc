@@ -24,6 +24,20 @@ Result<void> check_count(const char* function, const char* name, std::size_t got
               expected);
 }
 
+Result<void> check_coordinates(const char* function, const char* what, std::span<const TokenCoord> coords,
+                               std::span<const std::int64_t> rope_pos) {
+  for (std::size_t i = 0; i < coords.size(); ++i) {
+    if (!coords[i].valid) continue;
+    for (const std::int64_t x :
+         {coords[i].pos, coords[i].segment_start, rope_pos.empty() ? coords[i].pos : rope_pos[i]}) {
+      if (is_coordinate(x)) continue;
+      return fail(ErrorKind::kInvalidArgument,
+                  "{}: token {} of the {} has coordinate {}, expected within 2^53", function, i, what, x);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<void> AttentionCall::check(const char* function) const {
@@ -40,6 +54,8 @@ Result<void> AttentionCall::check(const char* function) const {
   SIGHTLINE_CHECK(check_count(function, "q_rope_pos", in_.q_rope_pos.size(), q_len(), true));
   SIGHTLINE_CHECK(check_count(function, "kv_rope_pos", in_.kv_rope_pos.size(), kv_len(), true));
   SIGHTLINE_CHECK(check_count(function, "kv_rope_length", in_.kv_rope_length.size(), kv_len(), true));
+  SIGHTLINE_CHECK(check_coordinates(function, "queries", in_.q_coords, in_.q_rope_pos));
+  SIGHTLINE_CHECK(check_coordinates(function, "keys", in_.kv_coords, in_.kv_rope_pos));
   if (has_bias()) {
     const std::int64_t bias_shape[] = {heads.num_q_heads, q_len(), kv_len()};
     SIGHTLINE_CHECK(check_shape(function, "bias", in_.bias.shape, bias_shape));

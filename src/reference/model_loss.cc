@@ -11,12 +11,18 @@ Result<LossOutputs> mean_cross_entropy(const LossSpec& loss, const ModelInputs& 
   SIGHTLINE_CHECK(validate(loss));
   const std::size_t num_tokens = inputs.token_ids.size();
   if (inputs.coords.size() != num_tokens || (!is_prompt.empty() && is_prompt.size() != num_tokens) ||
-      num_tokens == 0 || logits.size() % num_tokens != 0) {
+      num_tokens == 0 || logits.empty() || logits.size() % num_tokens != 0) {
     return fail(ErrorKind::kInvalidArgument,
                 "mean_cross_entropy: {} token ids, {} coords, {} is_prompt, {} logits", num_tokens,
                 inputs.coords.size(), is_prompt.size(), logits.size());
   }
   const std::size_t vocab_size = logits.size() / num_tokens;
+  for (std::size_t i = 0; i < num_tokens; ++i) {
+    const std::int32_t id = inputs.token_ids[i];
+    if (id >= 0 && static_cast<std::size_t>(id) < vocab_size) continue;
+    return fail(ErrorKind::kInvalidArgument, "mean_cross_entropy: token_ids[{}] = {} is outside [0, {})", i,
+                id, vocab_size);
+  }
   const std::vector<std::int64_t> targets = loss_targets(loss, inputs.coords, is_prompt);
   LossOutputs outputs;
   outputs.num_targets = std::ranges::count_if(targets, [](std::int64_t row) { return row >= 0; });

@@ -173,8 +173,22 @@ Result<void> TracePlayer::evict(const TraceEvict& step) {
 Result<void> TracePlayer::shift(const TraceShift& step) {
   SIGHTLINE_TRY(Sequence * sequence, find(step.sequence, "shift"));
   SIGHTLINE_CHECK(check_range(*sequence, step.begin, step.end, "shift"));
+  const auto is_moved = [&](const StoredToken& token) {
+    return step.begin <= token.ordinal && token.ordinal < step.end;
+  };
+  const auto fits = [&](std::int64_t x) { return is_coordinate(x) && is_coordinate(x + step.delta); };
+  for (const StoredToken& token : sequence->tokens) {
+    if (!is_moved(token)) continue;
+    const TokenCoord& coord = token.coord;
+    if (is_coordinate(step.delta) && fits(coord.pos) && fits(coord.segment_start) && fits(token.rope_pos) &&
+        fits(token.turned_to)) {
+      continue;
+    }
+    return fail(ErrorKind::kInvalidArgument, "trace shift: delta = {} moves ordinal {} beyond 2^53",
+                step.delta, token.ordinal);
+  }
   for (StoredToken& token : sequence->tokens) {
-    if (token.ordinal < step.begin || token.ordinal >= step.end) continue;
+    if (!is_moved(token)) continue;
     token.coord.pos += step.delta;
     token.coord.segment_start += step.delta;
     token.rope_pos += step.delta;

@@ -85,6 +85,21 @@ TEST(AttentionPlanTest, RefusesPositionsThatDoNotFit32Bits) {
   }
 }
 
+TEST(AttentionPlanTest, RefusesCoordinatesWhoseDifferencesWouldOverflow) {
+  for (const std::int64_t x : {(std::int64_t{1} << 53) + 1, INT64_MAX, INT64_MIN}) {
+    Call call(make_spec(1, 1, 8, 8));
+    call.batch.kv_coords[3].segment_start = x;
+    expect_refused(planned(call), {"plan_attention", "kv.coords[3].segment_start"});
+    Call rotated(make_spec(1, 1, 8, 8));
+    std::vector<std::int64_t> rope_pos(rotated.batch.kv_coords.size(), 0);
+    rope_pos[2] = x;
+    rotated.kv.rope_pos = rope_pos;
+    expect_refused(planned(rotated), {"plan_attention", "kv.rope_pos[2]"});
+    rotated.batch.kv_coords[2].valid = false;
+    EXPECT_TRUE(planned(rotated).has_value()) << "a pad's position is ignored";
+  }
+}
+
 TEST(AttentionPlanTest, RefusesEmptyWindowAndMissingTables) {
   Call call(make_spec(1, 1, 8, 8));
   call.batch.spec.mask = {{{MaskOp::kWindow, 0}}};

@@ -335,6 +335,28 @@ TEST(AttentionForwardTest, ShapesThatDisagreeAreRefusedWithBothShapes) {
             "attention_forward: kv_coords has 3 entries, expected 4");
 }
 
+TEST(AttentionForwardTest, CoordinatesWhoseDifferencesWouldOverflowAreRefusedExceptThoseOfPadding) {
+  constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::min();
+  const auto message = [](const RandomCall& call) {
+    const auto outputs = attention_forward(call.spec, call.inputs());
+    return outputs ? std::string("accepted") : outputs.error().message;
+  };
+  const RandomCall right(small_spec("causal & first(2)"), 0, 4, 30);
+  RandomCall call = right;
+  call.kv_coords[2].segment_start = kFar;
+  EXPECT_EQ(
+      message(call),
+      "attention_forward: token 2 of the keys has coordinate -9223372036854775808, expected within 2^53");
+  call.kv_coords[2].valid = false;
+  EXPECT_EQ(message(call), "accepted");
+  call = right;
+  call.q_coords[1].pos = kFar;
+  EXPECT_NE(message(call).find("token 1 of the queries"), std::string::npos);
+  call = right;
+  call.kv_rope_pos = {0, 1, 2, kFar};
+  EXPECT_NE(message(call).find("token 3 of the keys"), std::string::npos);
+}
+
 TEST(AttentionForwardTest, EveryForwardDeviationShows) {
   AttentionSpec spec = small_spec("causal");
   spec.score.logit_softcap = 2;

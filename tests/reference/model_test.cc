@@ -217,6 +217,21 @@ TEST(ModelForwardTest, LossIsTheMeanOverTargetsAndItsGradientSumsToZeroPerRow) {
   EXPECT_NEAR(loss.d_logits[0], 0.25 * 0.2, 1e-15);
 }
 
+TEST(ModelForwardTest, LossRefusesIdsOutsideTheVocabularyAndSizesThatDisagree) {
+  Batch batch;
+  const std::vector<double> logits(6 * 5, 0.0);
+  const auto message = [&](std::span<const double> x) {
+    return mean_cross_entropy({}, batch.inputs(), {}, x).error().message;
+  };
+  EXPECT_EQ(message({}), "mean_cross_entropy: 6 token ids, 6 coords, 0 is_prompt, 0 logits");
+  EXPECT_EQ(message(std::span(logits).first(29)),
+            "mean_cross_entropy: 6 token ids, 6 coords, 0 is_prompt, 29 logits");
+  for (const std::int32_t id : {5, -1}) {
+    batch.ids[2] = id;
+    EXPECT_EQ(message(logits), fmt::format("mean_cross_entropy: token_ids[2] = {} is outside [0, 5)", id));
+  }
+}
+
 TEST(ModelForwardTest, CountsOfWeightsAgreeWithTheSpecs) {
   for (const ModelSpec& spec : {llama_like(), gpt2_like(Activation::kRelu)}) {
     const ModelWeights weights = zero_weights(spec);

@@ -241,5 +241,24 @@ TEST(TracePlayerTest, AStepThatFailsIsNamedAndChangesNothing) {
   EXPECT_FALSE(TracePlayer::create(small_spec("causal & tree"), 0));
 }
 
+TEST(TracePlayerTest, AShiftThatWouldOverflowIsRefusedAndMovesNothing) {
+  const RandomCall call(rotated_spec(), 0, 3, 12);
+  TracePlayer player = TracePlayer::create(rotated_spec(), 0).value();
+  TraceStepData data;
+  data.k = call.inputs().k;
+  data.v = call.inputs().v;
+  ASSERT_TRUE(player.play(TraceAppend{0, coords_range(0, 3), {}}, data));
+  for (const std::int64_t delta : {std::numeric_limits<std::int64_t>::max(),
+                                   std::numeric_limits<std::int64_t>::min(), std::int64_t{1} << 53}) {
+    const auto played = player.play(TraceShift{0, 0, 3, delta}, {});
+    ASSERT_FALSE(played) << delta;
+    EXPECT_NE(played.error().message.find("beyond 2^53"), std::string::npos) << played.error().message;
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(player.tokens(0)[i].rope_pos, static_cast<std::int64_t>(i)) << "token 0 alone would fit";
+    }
+  }
+  EXPECT_TRUE(player.play(TraceShift{0, 0, 3, (std::int64_t{1} << 53) - 2}, {}));
+}
+
 }  // namespace
 }  // namespace sightline::reference

@@ -56,7 +56,8 @@ struct AttentionOutputs {
 /// NaN or infinity in an unseen key changes nothing; NaN or a score of plus infinity in a seen one gives
 /// NaN in out and lse. Dropout touches neither the lse nor the normaliser; its counter holds the query's
 /// segment and both positions.
-/// Errors (kInvalidArgument): an invalid spec, shapes that do not agree, missing tables.
+/// Errors (kInvalidArgument): an invalid spec, shapes that do not agree, missing tables, coordinates of valid
+/// tokens beyond 2^53.
 /// Cost: O(q_len * kv_len) visibility tests and num_q_heads times as many dot products. Deterministic;
 /// keys are added in the order of their rows.
 [[nodiscard]] Result<AttentionOutputs> attention_forward(const AttentionSpec& spec,

@@ -74,7 +74,8 @@ struct LossOutputs {
 
 /// Mean cross entropy of the targets that `loss` names (see loss_targets).
 ///   logits [num_tokens, vocab_size]; is_prompt [num_tokens] or empty.
-/// Errors (kInvalidArgument): sizes that do not agree.
+/// Errors (kInvalidArgument): sizes that do not agree, no tokens or logits, a token id outside the
+/// vocabulary.
 [[nodiscard]] Result<LossOutputs> mean_cross_entropy(const LossSpec& loss, const ModelInputs& inputs,
                                                      std::span<const std::uint8_t> is_prompt,
                                                      std::span<const double> logits);

@@ -32,7 +32,8 @@ struct StoredToken {
 
 /// Sequences as lists, changed by the steps of a trace.
 ///
-/// Every appended token, padding included, takes the next ordinal of its sequence. A shift moves pos,
+/// Every appended valid token takes the next ordinal of its sequence; padding takes none and is not kept. A
+/// shift moves pos,
 /// segment_start and rope_pos; under CacheStage::kBeforeRotation keys are rotated when read, so that
 /// `rerotate` means nothing there. Under kCurrentLength and kAfterRotation a key keeps the frequencies of
 /// the length at its append (1 + the largest rope_pos of a valid token then): it goes stale, as in programs
@@ -46,7 +47,7 @@ class TracePlayer {
 
   /// Plays one step; the outputs of a query, nothing for the others. On error nothing has changed.
   /// Errors (kInvalidArgument): an unknown sequence (an append opens one), an ordinal outside [0, length],
-  /// shapes that do not fit.
+  /// shapes that do not fit, a shift beyond 2^53.
   [[nodiscard]] Result<AttentionOutputs> play(const TraceStep& step, const TraceStepData& data,
                                               Keep keep = {});
 

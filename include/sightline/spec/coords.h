@@ -5,6 +5,13 @@
 
 namespace sightline {
 
+/// The largest magnitude of a position, segment start or rotary position that caches, attention and the
+/// oracle take: doubles hold it exactly, and no difference of two overflows.
+inline constexpr std::int64_t kMaxCoordinate = std::int64_t{1} << 53;
+[[nodiscard]] constexpr bool is_coordinate(std::int64_t x) {
+  return -kMaxCoordinate <= x && x <= kMaxCoordinate;
+}
+
 /// The coordinates of one token. `pos` rises along its sequence and alone decides causal, windows and
 /// ALiBi; what rotates q and k is `rope_pos`, an array beside the coordinates.
 struct TokenCoord {

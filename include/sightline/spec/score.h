@@ -13,6 +13,10 @@
 namespace sightline {
 
 /// Dropout of attention weights, decided by a counter (base/rng.h uniform_at) and so replayed anywhere.
+///
+/// The counter holds seed, layer, query head, the query's segment and both positions, and no number of the
+/// sequence: two sequences of a batch with equal segments and positions drop the same pairs. Where they must
+/// differ, give them different segments (or a seed each).
 struct DropoutSpec {
   double rate = 0.0;  ///< in [0, 1); a weight is kept when uniform_at(key) >= rate, then divided by 1 - rate
   std::uint64_t seed = 0;
