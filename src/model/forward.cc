@@ -154,14 +154,19 @@ Result<void> ForwardCall::run_layers(StridedView<float, 2> logits) {
   const StridedView<float, 2> hidden = rows(act_.hidden, spec_.model_dim);
   const StridedView<float, 2> normed = rows(act_.normed, spec_.model_dim);
   const bool norm_before = spec_.norm_placement != NormPlacement::kAfter;
+  const bool is_parallel = spec_.residual == ResidualKind::kParallel;
+  // Under kParallel both branches read the same rows, and the stream is the sum of all three.
+  const StridedView<float, 2> input = norm_before || is_parallel ? normed : hidden;
   for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
     const LayerWeights& weights = model_.weights.layers[i];
-    const StridedView<float, 2> input = norm_before ? normed : hidden;
-    if (norm_before) norm(weights.attention_norm, hidden, normed);
+    if (norm_before) {
+      norm(weights.attention_norm, hidden, normed);
+    } else if (is_parallel) {
+      std::copy_n(hidden.data, hidden.size(), normed.data);
+    }
     SIGHTLINE_CHECK(attention_block(i, input));
-    // Under kParallel both branches read the same normed rows, and the stream is the sum of all three.
     add_branch(weights.attention_post_norm);
-    if (norm_before && spec_.residual == ResidualKind::kSequential) norm(weights.ffn_norm, hidden, normed);
+    if (norm_before && !is_parallel) norm(weights.ffn_norm, hidden, normed);
     ffn_block(i, input);
     add_branch(weights.ffn_post_norm);
     report(i, "output", hidden);

@@ -34,6 +34,11 @@ std::vector<Kind> kinds() {
   parallel.tied_head = true;
   all.push_back({"parallel branches, layer norm without bias", parallel});
 
+  ModelSpec parallel_after = small_llama_spec();
+  parallel_after.residual = ResidualKind::kParallel;
+  parallel_after.norm_placement = NormPlacement::kAfter;
+  all.push_back({"parallel branches, norms after them", parallel_after});
+
   ModelSpec after = small_llama_spec();
   after.norm_placement = NormPlacement::kAfter;
   for (LayerSpec& layer : after.layers) layer.qk_norm = QkNorm::kFullWidth;
