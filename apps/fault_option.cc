@@ -11,8 +11,8 @@ Result<int> list_faults(Invocation& call) {
     for (const auto& parameter : kind.parameters) fault.values.push_back(parameter.value);
     call.out.print("{:<38} {}\n", to_string(fault), kind.what);
     for (const auto& parameter : kind.parameters) {
-      call.out.print("{:<38}   :{}=NUMBER  {} (default {})\n", "", parameter.name, parameter.what,
-                     parameter.value);
+      call.out.print("{:<38}   :{}={}  {} (default {})\n", "", parameter.name,
+                     parameter.is_whole ? "INTEGER" : "NUMBER", parameter.what, parameter.value);
     }
   }
   return 0;

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 
 #include "sightline/faults/fault_table.h"
 
@@ -42,6 +44,11 @@ Result<void> set_parameter(std::string_view text, Fault& fault) {
   if (error != std::errc{} || end != number.data() + number.size() || !std::isfinite(value)) {
     return fail(ErrorKind::kInvalidArgument, "fault {}: {} = '{}', expected a finite number",
                 fault.kind->slug, name, number);
+  }
+  constexpr double kMaxWhole = std::numeric_limits<std::int32_t>::max();
+  if (found->is_whole && (value != std::trunc(value) || std::abs(value) > kMaxWhole)) {
+    return fail(ErrorKind::kInvalidArgument, "fault {}: {} = '{}', expected a whole number from {} to {}",
+                fault.kind->slug, name, number, -kMaxWhole, kMaxWhole);
   }
   fault.values[static_cast<std::size_t>(found - parameters.begin())] = value;
   return {};

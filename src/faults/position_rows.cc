@@ -147,7 +147,7 @@ std::vector<FaultKind> position_rows() {
   std::vector<FaultKind> rows = {
       row("cache.position_offset", kSlot,
           "rotary positions restart at 0 in each chunk, or stand off by a constant", position_offset,
-          {{"offset", 0, "positions added in calls after the first; 0: restart"}}),
+          {{"offset", 0, "positions added in calls after the first; 0: restart", true}}),
       row("cache.shift_rerotation/rotated_twice", kSlot,
           "keys that did not move are rotated by their position a second time", rotated_twice),
       row("cache.shift_rerotation/not_rerotated", kSlot,
@@ -163,7 +163,7 @@ std::vector<FaultKind> position_rows() {
       row("rope.yarn_magnitude/squared", kPosition, "the magnitude of cos and sin is applied twice",
           magnitude_squared),
       row("rope.table_bounds", kPosition, "positions beyond the table are clamped to its last row",
-          table_clamped, {{"rows", 64, "rows of the table"}}),
+          table_clamped, {{"rows", 64, "rows of the table", true}}),
       row("pos.left_padding", kPosition, "the first call counts padding as positions, later calls do not",
           pads_counted),
       row("pack.position_reset", FaultGroup::kObjective,

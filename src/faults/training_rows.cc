@@ -65,7 +65,7 @@ std::vector<FaultKind> training_rows() {
   constexpr FaultGroup kGradient = FaultGroup::kGradient;
   return {
       row("loss.label_shift", kObjective, "targets are shifted twice (or, with shift 0, not at all)",
-          label_shift, {{"shift", 2, "positions between a token and its target"}}),
+          label_shift, {{"shift", 2, "positions between a token and its target", true}}),
       row("loss.scope", kObjective, "the last token of a document predicts the first of the next",
           loss_scope),
       row("grad.delta_term", kGradient, "the backward lacks the row term sum(dO * O)", delta_term),

@@ -107,7 +107,7 @@ std::vector<FaultKind> visibility_rows() {
           top_left_alignment),
       row("mask.causal_dropped", kGroup, "queries see later keys", causal_dropped),
       row("mask.window_off_by_one", kGroup, "the window holds one key too many (or too few)",
-          window_off_by_one, {{"keys", 1, "keys added to the window"}}),
+          window_off_by_one, {{"keys", 1, "keys added to the window", true}}),
       row("mask.window_scope", kGroup, "the window of a layer is read and never applied", window_scope),
       row("mask.polarity_or_kind/inverted", kGroup, "true is taken for hidden", inverted),
       row("mask.polarity_or_kind/added", kGroup, "the boolean mask is added to the scores as 0 and 1",

@@ -61,7 +61,10 @@ TEST(FaultTableTest, TextWithVariantAndParametersReadsBack) {
 }
 
 TEST(FaultTableTest, UnknownNamesAndNumbersAreRefusedWithTheKnownOnes) {
-  const auto message = [](std::string_view text) { return parse_fault(text).error().message; };
+  const auto message = [](std::string_view text) {
+    const Result<Fault> fault = parse_fault(text);
+    return fault ? std::string() : fault.error().message;
+  };
   EXPECT_EQ(message("mask.nothing").find("fault 'mask.nothing' is unknown; known: mask.top_left_alignment, "),
             0U);
   EXPECT_EQ(message("score.scale/half"),
@@ -70,6 +73,13 @@ TEST(FaultTableTest, UnknownNamesAndNumbersAreRefusedWithTheKnownOnes) {
             "fault rope.base: 'base=1', expected NAME=NUMBER with NAME of: theta");
   EXPECT_EQ(message("rope.base:theta=x"), "fault rope.base: theta = 'x', expected a finite number");
   EXPECT_EQ(message("rope.base:theta=inf"), "fault rope.base: theta = 'inf', expected a finite number");
+  EXPECT_EQ(
+      message("mask.window_off_by_one:keys=0.5"),
+      "fault mask.window_off_by_one: keys = '0.5', expected a whole number from -2147483647 to 2147483647");
+  for (const char* text : {"mask.window_off_by_one:keys=1e300", "cache.position_offset:offset=9e18",
+                           "rope.table_bounds:rows=-1e19", "loss.label_shift:shift=1e10"}) {
+    EXPECT_NE(message(text).find("expected a whole number"), std::string::npos) << text;
+  }
   EXPECT_EQ(message("rope.pairing:"), "fault rope.pairing: '', expected NAME=NUMBER with NAME of: (none)");
   for (const char* text : {"", "/", ":", "rope.base:", "rope.base:theta", "rope.base:theta=1,", "a/b:c=d"}) {
     EXPECT_FALSE(parse_fault(text)) << text;

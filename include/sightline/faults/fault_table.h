@@ -34,6 +34,7 @@ struct FaultParameter {
   std::string_view name;
   double value = 0;  ///< default
   std::string_view what;
+  bool is_whole = false;  ///< a whole number of at most 2^31 - 1 in magnitude
 };
 
 struct Fault;
@@ -68,7 +69,7 @@ struct Fault {
 
 /// Reads "SLUG" or "SLUG/VARIANT", either with ":NAME=NUMBER,NAME=NUMBER" behind it.
 /// Errors (kInvalidArgument): an unknown slug, variant or parameter (the known ones are named), a value that
-/// is no finite number.
+/// is no finite number, or no whole one where that is asked for.
 [[nodiscard]] Result<Fault> parse_fault(std::string_view text);
 /// Text that reads back equal; parameters at their defaults are left out.
 [[nodiscard]] std::string to_string(const Fault& fault);
