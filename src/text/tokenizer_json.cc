@@ -195,17 +195,28 @@ Result<TokenId> read_special(const Json& config, std::string_view key, const Tok
   return found->second;
 }
 
-Result<void> read_config(std::string_view text, bool has_template, Tokenizer::Impl& impl) {
+/// What tokenizer.json says that decides how tokenizer_config.json is read.
+struct ConfigContext {
+  bool has_template = false;          // a template says itself what goes around a text
+  bool splits_by_byte_level = false;  // the pre-tokenizer is ByteLevel and nothing else
+};
+
+Result<void> read_config(std::string_view text, const ConfigContext& context, Tokenizer::Impl& impl) {
   SIGHTLINE_TRY(const Json config, parse_json(text, "tokenizer_config.json"));
   SIGHTLINE_TRY(impl.bos, read_special(config, "bos_token", impl));
   SIGHTLINE_TRY(impl.eos, read_special(config, "eos_token", impl));
   SIGHTLINE_TRY(impl.pad, read_special(config, "pad_token", impl));
-  // A template says itself what goes around a text.
   const JsonMembers members{config, "tokenizer_config.json"};
   SIGHTLINE_TRY(const bool adds_bos, members.get_bool("add_bos_token", false));
   SIGHTLINE_TRY(const bool adds_eos, members.get_bool("add_eos_token", false));
-  if (!has_template && adds_bos && impl.bos >= 0) impl.prefix = {impl.bos};
-  if (!has_template && adds_eos && impl.eos >= 0) impl.suffix = {impl.eos};
+  if (!context.has_template && adds_bos && impl.bos >= 0) impl.prefix = {impl.bos};
+  if (!context.has_template && adds_eos && impl.eos >= 0) impl.suffix = {impl.eos};
+  // transformers' fast tokenizers of this kind: the config's word wins over tokenizer.json's.
+  if (context.splits_by_byte_level && members.find("add_prefix_space") != nullptr) {
+    SIGHTLINE_TRY(const bool adds_blank, members.get_bool("add_prefix_space", false));
+    impl.word_prefix = std::string(adds_blank ? 1 : 0, ' ');
+    impl.prefix_scheme = adds_blank ? PrefixScheme::kAlways : PrefixScheme::kNever;
+  }
   return {};
 }
 
@@ -288,7 +299,11 @@ Result<Tokenizer> Tokenizer::from_json(std::string_view tokenizer_json,
   impl->suffix = std::move(steps.suffix);
   SIGHTLINE_CHECK(text::add_added_tokens(vocabulary.added, *impl));
   if (!tokenizer_config_json.empty()) {
-    SIGHTLINE_CHECK(text::read_config(tokenizer_config_json, steps.has_template, *impl));
+    const Json* pre_tokenizer = root.find("pre_tokenizer");
+    const Json* type = pre_tokenizer == nullptr ? nullptr : pre_tokenizer->find("type");
+    const bool is_byte_level =
+        type != nullptr && type->as_string() != nullptr && *type->as_string() == "ByteLevel";
+    SIGHTLINE_CHECK(text::read_config(tokenizer_config_json, {steps.has_template, is_byte_level}, *impl));
   }
   for (std::size_t i = 0; i < impl->names.size(); ++i) {
     // Added words are written with the blank letter where pieces are.

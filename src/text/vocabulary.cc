@@ -78,10 +78,6 @@ Result<void> index_tokens(const TokenizerSpec& spec, VocabularyIndex& index) {
                   type);
     }
     index.types[i] = static_cast<TokenType>(type);
-    if (const std::size_t at = find_invalid_utf8(token); at != std::string::npos) {
-      return fail(ErrorKind::kInvalidContent, "{}[{}]: expected UTF-8, got another byte at {}",
-                  where(spec, "tokens"), i, at);
-    }
     const int byte = parse_byte_token(token);
     if (type == static_cast<int>(TokenType::kByte) && byte < 0) {
       return fail(ErrorKind::kInvalidContent,
@@ -255,6 +251,12 @@ Result<VocabularyIndex> index_vocabulary(const TokenizerSpec& spec) {
   }
   SIGHTLINE_CHECK(check_sizes(spec, index.is_byte_level));
   SIGHTLINE_CHECK(check_ids(spec));
+  const bool begins_texts = !index.is_byte_level || index.pre->add_bos;
+  if (begins_texts && !spec.add_bos && !spec.bos_id) {
+    return fail(ErrorKind::kInvalidContent,
+                "{}: missing, and texts of this kind begin with that token unless add_bos_token is false",
+                where(spec, "bos_token_id"));
+  }
   SIGHTLINE_CHECK(index_tokens(spec, index));
   if (index.is_byte_level) {
     SIGHTLINE_CHECK(index_merges(spec, index));

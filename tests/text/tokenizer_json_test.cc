@@ -283,5 +283,28 @@ TEST(TokenizerJsonTest, AddedTokensAreLimitedInBytesNotInNumber) {
   EXPECT_EQ(load(json).encode("<|aaaaaaaaaaaa99999|>").value(), Ids{100'299});
 }
 
+// transformers: the word of tokenizer_config.json wins where ByteLevel is the whole pre-tokenizer.
+TEST(TokenizerJsonTest, TheConfigSaysWhetherABlankIsAdded) {
+  const Json json = small_byte_json();
+  const auto ids = [&](const Json& root, std::string_view config) {
+    return Tokenizer::from_json(root.dump(), config).value().encode(" w", {}).value();
+  };
+  const Ids without = ids(json, "");
+  EXPECT_EQ(ids(json, R"({"add_prefix_space": false})"), without);
+  const auto with_blank = Tokenizer::from_json(json.dump(), R"({"add_prefix_space": true})").value();
+  EXPECT_EQ(with_blank.encode("w").value(), without);
+  Json adds = json;
+  member(member(adds, "pre_tokenizer"), "add_prefix_space") = true;
+  EXPECT_EQ(Tokenizer::from_json(adds.dump(), R"({"add_prefix_space": false})").value().encode("w").value(),
+            Ids{'w'});
+  Json sequence = json;
+  member(sequence, "pre_tokenizer") =
+      JsonObject{{"type", "Sequence"}, {"pretokenizers", JsonArray{*json.find("pre_tokenizer")}}};
+  EXPECT_EQ(
+      Tokenizer::from_json(sequence.dump(), R"({"add_prefix_space": true})").value().encode("w").value(),
+      Ids{'w'});
+  EXPECT_FALSE(Tokenizer::from_json(json.dump(), R"({"add_prefix_space": "yes"})"));
+}
+
 }  // namespace
 }  // namespace sightline::text

@@ -68,7 +68,12 @@ TEST(TokenizerSpecTest, BadByteLevelVocabulariesAreRefusedByField) {
           {"one token twice", [](Spec& s) { s.tokens[70] = s.tokens[80]; }, "is also the token"},
           {"empty control token", [](Spec& s) { s.tokens[256] = ""; }, "tokens[256]"},
           {"long control token", [](Spec& s) { s.tokens[256] = std::string(5000, 'x'); }, "tokens[256]"},
-          {"invalid UTF-8", [](Spec& s) { s.tokens[70] = "a\xFF"; }, "tokens[70]: expected UTF-8"},
+          {"bos missing where texts begin with it",
+           [](Spec& s) {
+             s.pre = "llama-bpe";
+             s.bos_id.reset();
+           },
+           "bos_token_id: missing"},
           {"bos = size", [](Spec& s) { s.bos_id = 265; }, "bos_token_id"},
           {"eos = 2^32-1", [](Spec& s) { s.eos_id = 4294967295; }, "eos_token_id"},
           {"eos = -1", [](Spec& s) { s.eos_id = -1; }, "eos_token_id"},
@@ -109,6 +114,35 @@ TEST(TokenizerSpecTest, BadPieceVocabulariesAreRefusedByField) {
                      {"a byte twice", [](Spec& s) { s.tokens[20] = "<0x0a>"; }, "is there twice"},
                      {"short types", [](Spec& s) { s.types.pop_back(); }, "token_type: expected 280"},
                  });
+}
+
+TEST(TokenizerSpecTest, TokensThatAreNoUtf8AreBytesThatOnlyIdsGive) {
+  for (TokenizerSpec spec : {small_byte_spec(), small_piece_spec()}) {
+    const auto id = static_cast<TokenId>(spec.tokens.size());
+    spec.tokens.push_back("a\xFF");
+    spec.types.push_back(1);
+    if (!spec.scores.empty()) spec.scores.push_back(5);
+    const auto tokenizer = Tokenizer::from_spec(spec);
+    ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+    EXPECT_EQ(tokenizer->token_text(id), "a\xFF");
+    EXPECT_EQ(tokenizer->decode(Ids{id}).value(), "a\xFF");
+    EXPECT_EQ(Detokenizer(*tokenizer).push(id), "a\xEF\xBF\xBD");
+    EXPECT_EQ(tokenizer->decode(encode(*tokenizer, "hello")).value(), "hello");
+  }
+}
+
+TEST(TokenizerSpecTest, ATextWithoutABeginningTokenIsStatedNotGuessed) {
+  TokenizerSpec spec = small_piece_spec();
+  spec.bos_id.reset();
+  const auto refused = Tokenizer::from_spec(spec);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("bos_token_id: missing"), std::string::npos)
+      << refused.error().message;
+  spec.add_bos = false;
+  EXPECT_TRUE(Tokenizer::from_spec(spec));
+  TokenizerSpec bytes = small_byte_spec();
+  bytes.bos_id.reset();
+  EXPECT_TRUE(Tokenizer::from_spec(bytes)) << "texts of this kind begin with nothing";
 }
 
 TEST(TokenizerSpecTest, WhatIsUnusualButCleanLoads) {

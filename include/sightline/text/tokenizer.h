@@ -31,8 +31,9 @@ class Tokenizer {
   [[nodiscard]] static Result<Tokenizer> from_spec(TokenizerSpec spec);
 
   /// From the texts of a Hugging Face tokenizer.json (model type BPE) and, if there is one, of the
-  /// tokenizer_config.json beside it (names of the special tokens). `source` names it in messages.
-  /// Errors: kInvalidContent, for anything malformed, over a limit, or that we do not implement
+  /// tokenizer_config.json beside it (names of the special tokens, and what it states about tokens around a
+  /// text and a blank before it). `source` names it in messages. Errors: kInvalidContent, for anything
+  /// malformed, over a limit, or that we do not implement
   /// ("unsupported").
   [[nodiscard]] static Result<Tokenizer> from_json(std::string_view tokenizer_json,
                                                    std::string_view tokenizer_config_json = {},

@@ -29,7 +29,7 @@ struct TokenizerSpec {
   std::string model;                 // model: "llama" (SentencePiece BPE) or "gpt2" (byte-level BPE)
   std::string pre;                   // pre: name of the pre-tokenizer; byte-level BPE needs it
   std::string override_pre;          // not a key: what the caller states in place of `pre`, if not empty
-  std::vector<std::string> tokens;   // tokens
+  std::vector<std::string> tokens;   // tokens; any bytes
   std::vector<float> scores;         // scores; SentencePiece BPE needs them
   std::vector<std::int32_t> types;   // token_type; empty: all normal
   std::vector<std::string> merges;   // merges, "left right"; byte-level BPE needs them
