@@ -102,6 +102,17 @@ Result<GgufMetadata> GgufMetadata::create(std::string file, std::vector<GgufEntr
   return metadata;
 }
 
+void GgufMetadata::set(std::string key, GgufValue value) {
+  const auto key_of = [&](std::uint32_t i) { return std::string_view(entries_[i].key); };
+  const auto it = std::ranges::lower_bound(by_key_, std::string_view(key), {}, key_of);
+  if (it != by_key_.end() && key_of(*it) == key) {
+    entries_[*it] = {std::move(key), std::move(value), 0};
+    return;
+  }
+  by_key_.insert(it, static_cast<std::uint32_t>(entries_.size()));
+  entries_.push_back({std::move(key), std::move(value), 0});
+}
+
 const GgufEntry* GgufMetadata::find(std::string_view key) const {
   const auto key_of = [&](std::uint32_t i) { return std::string_view(entries_[i].key); };
   const auto it = std::ranges::lower_bound(by_key_, key, {}, key_of);
@@ -110,8 +121,9 @@ const GgufEntry* GgufMetadata::find(std::string_view key) const {
 
 tl::unexpected<Error> GgufMetadata::error(std::string_view key, std::string_view text) const {
   const auto* entry = find(key);
-  if (entry == nullptr)
+  if (entry == nullptr || entry->file_offset == 0) {
     return fail(ErrorKind::kInvalidContent, "{}: key {}: {}", file_, quote_name(key), text);
+  }
   return fail(ErrorKind::kInvalidContent, "{}: byte {}: key {}: {}", file_, entry->file_offset,
               quote_name(key), text);
 }

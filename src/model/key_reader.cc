@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <type_traits>
+#include <utility>
 
 namespace sightline {
 
@@ -101,8 +102,9 @@ KeyReader KeyReader::from_gguf(std::string source, const GgufMetadata& metadata,
   for (const GgufEntry& entry : metadata.entries()) {
     for (const std::string& prefix : prefixes) {
       if (!entry.key.starts_with(prefix)) continue;
-      reader.entries_[entry.key] = {from_gguf_value(entry.value), fmt::format("byte {}: ", entry.file_offset),
-                                    Json()};
+      const std::string where =
+          entry.file_offset == 0 ? std::string() : fmt::format("byte {}: ", entry.file_offset);
+      reader.entries_[entry.key] = {from_gguf_value(entry.value), where, Json()};
       break;
     }
   }
@@ -114,7 +116,10 @@ KeyReader KeyReader::from_json(std::string source, const Json& object) {
   reader.source_ = std::move(source);
   if (const JsonObject* members = object.as_object()) {
     for (const auto& [key, value] : *members) {
-      if (value.is_null()) continue;
+      if (value.is_null()) {
+        reader.nulls_.insert(key);
+        continue;
+      }
       reader.entries_[key] = {from_json_value(value), "", value.as_object() != nullptr ? value : Json()};
     }
   }
@@ -127,8 +132,8 @@ tl::unexpected<Error> KeyReader::error(std::string_view key, std::string_view te
 }
 
 tl::unexpected<Error> KeyReader::missing(std::string_view key, std::string_view hint) const {
-  return fail(ErrorKind::kInvalidContent, "{}: key '{}' is missing{}{}", source_, key,
-              hint.empty() ? "" : "; ", hint);
+  return fail(ErrorKind::kInvalidContent, "{}: key '{}' is missing; {}", source_, key,
+              hint.empty() ? missing_hint_ : hint);
 }
 
 const KeyReader::Entry* KeyReader::find(std::string_view key) const {
@@ -247,12 +252,14 @@ Result<bool> KeyReader::bool_or(std::string_view key, bool fallback) const {
   return get_bool(key);
 }
 
-Result<KeyReader> KeyReader::get_object(std::string_view key) const {
+Result<KeyReader> KeyReader::get_object(std::string_view key, std::string missing_hint) const {
   SIGHTLINE_TRY(const Entry* entry, require(key));
   if (entry->object.as_object() == nullptr) {
     return error(key, fmt::format("expected an object, got {}", describe(entry->value)));
   }
-  return from_json(fmt::format("{}: {}", source_, key), entry->object);
+  KeyReader members = from_json(fmt::format("{}: {}", source_, key), entry->object);
+  members.missing_hint_ = std::move(missing_hint);
+  return members;
 }
 
 void KeyReader::ignore(std::span<const std::string_view> keys) const {
@@ -261,6 +268,13 @@ void KeyReader::ignore(std::span<const std::string_view> keys) const {
 
 void KeyReader::ignore(std::span<const std::string> keys) const {
   for (const std::string& key : keys) mark_read(key);
+}
+
+Result<void> KeyReader::refuse_objects(std::string_view why) const {
+  for (const auto& [key, entry] : entries_) {
+    if (entry.object.as_object() != nullptr) return error(key, why);
+  }
+  return {};
 }
 
 Result<void> KeyReader::refuse_unread(std::string_view hint) const {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,12 +39,15 @@ class KeyReader {
   /// The keys of a GGUF file that begin with one of `prefixes` (large vocabularies stay where they are).
   static KeyReader from_gguf(std::string source, const GgufMetadata& metadata,
                              std::span<const std::string> prefixes);
-  /// The members of a JSON object; null members count as absent.
+  /// The members of a JSON object; null members count as absent, but see is_null.
   static KeyReader from_json(std::string source, const Json& object);
 
   [[nodiscard]] const std::string& source() const { return source_; }
   /// Present. Marks the key as read: absence was asked about.
   [[nodiscard]] bool has(std::string_view key) const;
+
+  /// Written out as null.
+  [[nodiscard]] bool is_null(std::string_view key) const { return nulls_.contains(key); }
 
   [[nodiscard]] Result<std::int64_t> get_int(std::string_view key, std::int64_t min, std::int64_t max) const;
   [[nodiscard]] Result<double> get_number(std::string_view key, NumberRange range = {}) const;
@@ -60,26 +64,29 @@ class KeyReader {
   [[nodiscard]] Result<double> number_or(std::string_view key, double fallback, NumberRange range = {}) const;
   [[nodiscard]] Result<bool> bool_or(std::string_view key, bool fallback) const;
 
-  /// The object behind `key` as a reader of its own ("config.json: rope_scaling").
-  [[nodiscard]] Result<KeyReader> get_object(std::string_view key) const;
+  /// The object behind `key` as a reader of its own ("config.json: rope_scaling"). `missing_hint` says how to
+  /// state what a member would have said.
+  [[nodiscard]] Result<KeyReader> get_object(std::string_view key, std::string missing_hint) const;
 
   /// Marks keys as read: they are known to change nothing here.
   void mark_read(std::string_view key) const { (void)find(key); }
   void ignore(std::span<const std::string_view> keys) const;
   void ignore(std::span<const std::string> keys) const;
+  /// Refuses the first key that holds an object. `why` ends the message.
+  [[nodiscard]] Result<void> refuse_objects(std::string_view why) const;
   /// Refuses the first key that nobody read. `hint` ends the message.
   [[nodiscard]] Result<void> refuse_unread(std::string_view hint) const;
 
   /// An error about `key`: "SOURCE: key 'KEY': TEXT".
   [[nodiscard]] tl::unexpected<Error> error(std::string_view key, std::string_view text,
                                             ErrorKind kind = ErrorKind::kInvalidContent) const;
-  /// The error of a missing key; `hint` says how to state it.
+  /// The error of a missing key; `hint` says how to state it, where that is not by the key itself.
   [[nodiscard]] tl::unexpected<Error> missing(std::string_view key, std::string_view hint = {}) const;
 
  private:
   struct Entry {
     KeyValue value;
-    std::string where;  // "byte 123: " in GGUF files
+    std::string where;  // "byte 123: " in GGUF files, "" where the caller states it
     Json object;        // the value itself where it is a JSON object
     mutable bool read = false;
   };
@@ -87,7 +94,9 @@ class KeyReader {
   [[nodiscard]] Result<const Entry*> require(std::string_view key) const;
 
   std::string source_;
+  std::string missing_hint_ = "state it with --override-kv KEY=TYPE:VALUE";
   std::map<std::string, Entry, std::less<>> entries_;
+  std::set<std::string, std::less<>> nulls_;
 };
 
 }  // namespace sightline

@@ -216,5 +216,20 @@ TEST(GgufRealFileTest, SmolLm2ListsItsTensorsByType) {
   ASSERT_TRUE(file->read_f32(*table, 1, 2, row));
 }
 
+TEST(GgufMetadataTest, AKeyThatIsSetReplacesOrJoinsTheOthers) {
+  auto metadata = GgufMetadata::create("f", {{"b", std::int32_t{1}, 10}, {"d", std::string("x"), 20}});
+  ASSERT_TRUE(metadata);
+  metadata->set("b", std::int64_t{7});
+  metadata->set("c", true);
+  metadata->set("a", 0.5);
+  EXPECT_EQ(metadata->get_int("b").value(), 7);
+  EXPECT_EQ(metadata->get_bool("c").value(), true);
+  EXPECT_EQ(metadata->get_float("a").value(), 0.5);
+  EXPECT_EQ(metadata->get_string("d").value(), "x");
+  EXPECT_EQ(metadata->entries().size(), 4U);
+  EXPECT_EQ(metadata->get_string("c").error().message, "f: key 'c': expected string, got bool true");
+  EXPECT_EQ(metadata->get_bool("d").error().message, "f: byte 20: key 'd': expected bool, got string 'x'");
+}
+
 }  // namespace
 }  // namespace sightline::testing_formats

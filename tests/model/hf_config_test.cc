@@ -31,7 +31,7 @@ class HfLlamaTest : public ::testing::Test {
  protected:
   Result<FamilyModel> read(const Json& config, const LoadOptions& options = {}) {
     testing::write_llama_hf(folder_.file("model"), model_, config);
-    SIGHTLINE_TRY(const ModelFiles files, open_model_files(folder_.file("model")));
+    SIGHTLINE_TRY(const ModelFiles files, open_model_files(folder_.file("model"), options));
     return read_family(files, options);
   }
   Result<FamilyModel> read_scaling(JsonObject members) {
@@ -169,6 +169,7 @@ TEST_F(HfLlamaTest, UnknownRopeTypesAndMembersAreRefusedNamingTheOption) {
   expect_refused(read_scaling({{"rope_type", "linear"}, {"factor", 2}, {"twist", 1}}), "twist");
   expect_refused(read_scaling({{"rope_type", "linear"}, {"factor", 0}}), "factor");
   expect_refused(read_scaling({{"rope_type", "llama3"}, {"factor", 8}}), "low_freq_factor");
+  expect_refused(read_scaling({{"rope_type", "llama3"}, {"factor", 8}}), "--rope-scaling");
   expect_refused(read_scaling({{"rope_type", "longrope"},
                                {"short_factor", JsonArray{1, 1}},
                                {"long_factor", JsonArray{1, 2, 3, 4}},
@@ -184,7 +185,52 @@ TEST_F(HfLlamaTest, NewFormOfRopeParametersIsRead) {
   EXPECT_EQ(model->spec.layers[0].attention.rope.theta, 5000);
   config = with_member(config, "rope_parameters",
                        JsonObject{{"full_attention", JsonObject{{"rope_type", "default"}}}});
-  expect_refused(read(config), "rope_type");
+  expect_refused(read(config), "full_attention");
+}
+
+TEST_F(HfLlamaTest, RopeStatedInBothFormsIsRefusedUnlessTheCallerStatesIt) {
+  // transformers lets the old form win; whoever edited one of them meant the other.
+  Json config = with_member(config_, "rope_scaling", JsonObject{{"rope_type", "linear"}, {"factor", 4}});
+  config.set("rope_parameters", JsonObject{{"rope_type", "default"}});
+  expect_refused(read(config), "rope_scaling");
+  config =
+      with_member(config_, "rope_parameters", JsonObject{{"rope_type", "default"}, {"rope_theta", 5000.0}});
+  expect_refused(read(config), "rope_theta");
+}
+
+TEST_F(HfLlamaTest, RopeParametersByLayerTypeAreRefusedAlsoBesideAStatedScaling) {
+  Json config = without_member(without_member(config_, "rope_theta"), "rope_scaling");
+  config.set("rope_parameters",
+             JsonObject{{"full_attention", JsonObject{{"rope_type", "default"}, {"rope_theta", 5000.0}}}});
+  LoadOptions options;
+  options.rope_scaling.emplace();
+  // The base stands in there too, and 10000 would be a guess.
+  expect_refused(read(config, options), "full_attention");
+}
+
+TEST_F(HfLlamaTest, AStatedWindowReplacesTheLayerTypes) {
+  LoadOptions options;
+  options.window = 5;
+  const auto model = read(
+      with_member(config_, "layer_types", JsonArray{"sliding_attention", "full_attention", "full_attention"}),
+      options);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_EQ(to_string(model->spec.layers[1].attention.mask), "causal & window(5)");
+}
+
+TEST_F(HfLlamaTest, CodeOfItsOwnIsRefusedUntilItIsStatedToBeWithoutMeaning) {
+  const Json config = with_member(config_, "auto_map", JsonObject{{"AutoModel", "modeling_own.OwnModel"}});
+  expect_refused(read(config), "auto_map");
+  LoadOptions options;
+  options.ignored_keys = {"auto_map"};
+  EXPECT_TRUE(read(config, options));
+}
+
+// transformers: absent means 8 for mistral, null means as many as query heads.
+TEST_F(HfLlamaTest, MistralWithNullKeyHeadsHasAsManyAsQueryHeads) {
+  Json config = with_member(with_member(config_, "model_type", "mistral"), "sliding_window", Json());
+  expect_refused(read(with_member(config, "num_key_value_heads", Json())), "[32, 24], the file has [16, 24]");
+  expect_refused(read(without_member(config, "num_key_value_heads")), "8 does not divide");
 }
 
 TEST_F(HfLlamaTest, MistralNeedsItsWindowSaid) {
@@ -214,7 +260,7 @@ class HfGpt2Test : public ::testing::Test {
   Result<FamilyModel> read(const Json& config, const LoadOptions& options = {},
                            const std::string& prefix = "transformer.") {
     testing::write_gpt2_hf(folder_.file("model"), model_, config, prefix);
-    SIGHTLINE_TRY(const ModelFiles files, open_model_files(folder_.file("model")));
+    SIGHTLINE_TRY(const ModelFiles files, open_model_files(folder_.file("model"), options));
     return read_family(files, options);
   }
 
@@ -258,6 +304,20 @@ TEST_F(HfGpt2Test, ScaleByLayerIsAValueOfEachLayer) {
   ASSERT_TRUE(model) << model.error().message;
   EXPECT_DOUBLE_EQ(*model->spec.layers[0].attention.score.softmax_scale, 1 / std::sqrt(8.0));
   EXPECT_DOUBLE_EQ(*model->spec.layers[1].attention.score.softmax_scale, 0.5 / std::sqrt(8.0));
+}
+
+TEST_F(HfGpt2Test, TheHeadIsTiedWhereTheConfigDoesNotSay) {
+  // transformers' default; a stored copy of the head is not used then.
+  const Json config = without_member(config_, "tie_word_embeddings");
+  auto model = read(config);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE(model->spec.tied_head);
+  EXPECT_NE(find_assumption(*model, "tie_word_embeddings"), nullptr);
+  model_.tensors["head.weight"] = model_.tensors["embedding.weight"];
+  model = read(config);
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_TRUE(model->spec.tied_head);
+  EXPECT_NE(find_assumption(*model, "lm_head.weight"), nullptr);
 }
 
 TEST_F(HfGpt2Test, StatementsAboutRotationContradictAModelWithoutIt) {

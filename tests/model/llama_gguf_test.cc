@@ -20,7 +20,7 @@ class LlamaGgufTest : public ::testing::Test {
                            const std::map<std::string, TestTensor>& more = {}) {
     const std::string path = folder_.file("model.gguf");
     testing::write_llama_gguf(path, model_, metadata, more);
-    SIGHTLINE_TRY(const ModelFiles files, open_model_files(path));
+    SIGHTLINE_TRY(const ModelFiles files, open_model_files(path, options));
     return read_family(files, options);
   }
   Result<FamilyModel> read_with(const std::string& key, GgufValue value, const LoadOptions& options = {}) {
@@ -83,6 +83,14 @@ TEST_F(LlamaGgufTest, HeadWidthIsTheEmbeddingByTheHeadsWhereNoKeySaysIt) {
   testing::remove_entry(metadata, "llama.rope.dimension_count");
   // 24 / 4 is 6, and the weights have heads of 8: the shapes contradict.
   expect_refused(read(metadata), "[24, 24]");
+}
+
+TEST_F(LlamaGgufTest, AValueWidthThatNoKeySaysIsTheEmbeddingByTheHeadsAlsoBesideAKeyWidth) {
+  Entries metadata = metadata_;
+  testing::remove_entry(metadata, "llama.attention.value_length");
+  // 24 / 4 is 6, whatever the width of keys; the weights have values of 8.
+  expect_refused(read(metadata),
+                 "'blk.0.attn_v.weight' (q, k, v projections): the hyperparameters ask for shape [12, 24]");
 }
 
 // Bad-input rows 21 to 25: one value each.

@@ -7,6 +7,8 @@
 #include "model/model_kinds.h"
 #include "model/model_runner.h"
 #include "model/plain_model.h"
+#include "sightline/formats/gguf.h"
+#include "sightline/formats/gguf_writer.h"
 
 namespace sightline {
 namespace {
@@ -115,6 +117,38 @@ TEST(ModelTest, OneModelFromGgufAndFromFolderGivesEqualBitsAndTheWrongRowOrderDo
       largest = std::max(largest, std::abs(logits[i] - wrong_logits[i]));
     EXPECT_GT(largest, 0.05) << name;
   }
+}
+
+TEST(ModelTest, AGgufInPartsGivesTheBitsOfTheWholeFile) {
+  TempFolder folder;
+  const TestModel model = random_model(small_llama_spec(), 79);
+  write_llama_gguf(folder.file("m.gguf"), model, llama_metadata(model.spec));
+  const auto whole = GgufFile::open(std::filesystem::path(folder.file("m.gguf")));
+  ASSERT_TRUE(whole) << whole.error().message;
+  const std::size_t num_tensors = whole->tensors().size();
+  for (int part = 0; part < 2; ++part) {
+    Entries metadata = part == 0 ? whole->metadata().entries() : Entries{};
+    metadata.push_back({"split.no", static_cast<std::uint16_t>(part), 0});
+    metadata.push_back({"split.count", std::uint16_t{2}, 0});
+    metadata.push_back({"split.tensors.count", static_cast<std::int32_t>(num_tensors), 0});
+    const auto tensors =
+        std::span(whole->tensors()).subspan(part == 0 ? 0 : 7, part == 0 ? 7 : num_tensors - 7);
+    std::vector<TensorDecl> decls;
+    for (const TensorInfo& info : tensors) decls.push_back({info.name, info.type, info.shape});
+    auto writer =
+        create_gguf(folder.file(fmt::format("p-{:05}-of-00002.gguf", part + 1)), metadata, decls, true);
+    ASSERT_TRUE(writer) << writer.error().message;
+    for (const TensorInfo& info : tensors) {
+      std::vector<std::byte> bytes(info.num_bytes);
+      ASSERT_TRUE(whole->read_into(info, bytes));
+      ASSERT_TRUE(writer->append_bytes(bytes));
+    }
+    ASSERT_TRUE(writer->commit());
+  }
+  const Tokens tokens = random_tokens(50, 20, 79);
+  LoadedModel one = load_file(folder.file("m.gguf"));
+  LoadedModel parts = load_file(folder.file("p-00001-of-00002.gguf"));
+  EXPECT_TRUE(same_bits(run_tokens(*parts.model, tokens), run_tokens(*one.model, tokens)));
 }
 
 TEST(ModelTest, Gpt2FolderFollowsTheOracle) {

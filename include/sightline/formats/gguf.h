@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <string>
+#include <utility>
 
 #include "sightline/base/error.h"
 #include "sightline/formats/byte_source.h"
@@ -27,6 +29,8 @@ class GgufFile : public TensorSource {
   [[nodiscard]] static Result<GgufFile> open(BytesPtr bytes);
 
   [[nodiscard]] const GgufMetadata& metadata() const { return metadata_; }
+  /// For a caller who knows better than the file: see GgufMetadata::set. Alignment and tensors stay as read.
+  void set_metadata(std::string key, GgufValue value) { metadata_.set(std::move(key), std::move(value)); }
   [[nodiscard]] std::uint32_t version() const { return version_; }
   [[nodiscard]] std::uint64_t alignment() const { return alignment_; }
 

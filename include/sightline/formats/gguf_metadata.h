@@ -67,7 +67,7 @@ using GgufValue =
 struct GgufEntry {
   std::string key;
   GgufValue value;
-  std::uint64_t file_offset = 0;  // where the value's bytes begin
+  std::uint64_t file_offset = 0;  // where the value's bytes begin; 0: not from a file
 };
 
 /// All keys of one file. Every getter checks presence, type and count; its error (kInvalidContent) names
@@ -77,6 +77,9 @@ class GgufMetadata {
   GgufMetadata() = default;
   /// Errors: kInvalidContent when a key occurs twice.
   [[nodiscard]] static Result<GgufMetadata> create(std::string file, std::vector<GgufEntry> entries);
+
+  /// Replaces the value of a key, or adds the key at the end. Views into the old value become invalid.
+  void set(std::string key, GgufValue value);
 
   /// In the order of the file.
   [[nodiscard]] const std::vector<GgufEntry>& entries() const { return entries_; }
@@ -106,7 +109,7 @@ class GgufMetadata {
                                                                std::int64_t min, std::int64_t max) const;
 
   /// An error about `key` in this file, for the caller's own checks:
-  /// "FILE: byte 123: key 'llama.block_count': TEXT".
+  /// "FILE: byte 123: key 'llama.block_count': TEXT" (without the byte where the key is missing or was set).
   [[nodiscard]] tl::unexpected<Error> error(std::string_view key, std::string_view text) const;
 
  private:

@@ -20,16 +20,12 @@ Result<std::string> stated_name(const ModelFiles& files) {
     const std::string source = (files.path / "config.json").string();
     return KeyReader::from_json(source, files.config).get_string("model_type");
   }
-  const std::string general[] = {"general.", "split."};
+  const std::string general[] = {"general."};
   const KeyReader keys = KeyReader::from_gguf(files.gguf->name(), files.gguf->metadata(), general);
   if (keys.has("general.type")) {
     SIGHTLINE_TRY(const std::string type, keys.get_string("general.type"));
     if (type != "model")
       return keys.error("general.type", fmt::format("expected \"model\", got \"{}\"", type));
-  }
-  if (keys.has("split.count")) {
-    SIGHTLINE_TRY(const std::int64_t count, keys.get_int("split.count", 0, 65535));
-    if (count > 1) return keys.error("split.count", "a model split into several files is not supported");
   }
   return keys.get_string("general.architecture");
 }

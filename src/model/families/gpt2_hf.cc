@@ -84,7 +84,7 @@ Result<FamilyModel> read_gpt2_hf(const ModelFiles& files, const LoadOptions& opt
   SIGHTLINE_TRY(const bool by_layer, keys.bool_or("scale_attn_by_inverse_layer_idx", false));
   SIGHTLINE_TRY(const bool cross, keys.bool_or("add_cross_attention", false));
   if (cross) return keys.error("add_cross_attention", "cross attention is not supported");
-  SIGHTLINE_TRY(spec.tied_head, read_hf_tied_head(keys, files.tensors(), "lm_head.weight", model));
+  SIGHTLINE_TRY(spec.tied_head, read_hf_tied_head(keys, files.tensors(), HeadTie::kTiedByDefault, model));
   SIGHTLINE_CHECK(keys.refuse_unread("--ignore-key states that it is without meaning"));
 
   const double scale = softmax_scale(layer.attention.score, layer.attention.heads);

@@ -11,7 +11,6 @@ constexpr std::string_view kWithoutMeaning[] = {
     "architectures",
     "attention_dropout",
     "attn_pdrop",
-    "auto_map",
     "bos_token_id",
     "chunk_size_feed_forward",
     "dtype",
@@ -134,7 +133,7 @@ struct RopeReader {
   Result<void> read(RopeSpec& rope) const {
     const std::string_view type_key = keys.has("rope_type") ? "rope_type" : "type";
     keys.mark_read("type");
-    if (!keys.has(type_key)) return keys.missing("rope_type", "state the scaling with --rope-scaling");
+    if (!keys.has(type_key)) return keys.missing("rope_type");
     SIGHTLINE_TRY(const std::string type, keys.get_string(type_key));
     if (type == "linear") return linear(rope);
     if (type == "dynamic") return dynamic(rope);
@@ -173,9 +172,13 @@ Result<RopeSpec> read_hf_rope(const KeyReader& keys, const LoadOptions& options,
   rope.pairing = RopePairing::kHalfSplit;
   const bool new_form = keys.has("rope_parameters");
   const std::string_view form = new_form ? "rope_parameters" : "rope_scaling";
+  if (new_form && keys.has("rope_scaling") && !options.rope_scaling) {
+    return keys.error("rope_scaling", "stands beside rope_parameters; state one with --rope-scaling");
+  }
   std::optional<KeyReader> scaling;
   if (keys.has(form)) {
-    SIGHTLINE_TRY(scaling, keys.get_object(form));
+    SIGHTLINE_TRY(scaling, keys.get_object(form, "state the scaling with --rope-scaling"));
+    SIGHTLINE_CHECK(scaling->refuse_objects("parameters by layer type are not supported"));
   }
   keys.mark_read("rope_scaling");
   const KeyReader& theta_keys = new_form && scaling->has("rope_theta") ? *scaling : keys;
@@ -211,16 +214,20 @@ Result<Activation> hf_activation(const KeyReader& keys, std::string_view key, st
                                 Json(name.substr(0, 60)).dump()));
 }
 
-Result<bool> read_hf_tied_head(const KeyReader& keys, const TensorSource& tensors,
-                               const std::string& head_tensor, FamilyModel& model) {
+Result<bool> read_hf_tied_head(const KeyReader& keys, const TensorSource& tensors, HeadTie tie,
+                               FamilyModel& model) {
   constexpr std::string_view kKey = "tie_word_embeddings";
+  const std::string head_tensor = "lm_head.weight";
   const bool has_tensor = tensors.find(head_tensor) != nullptr;
-  if (!keys.has(kKey)) {
-    model.assume(std::string(kKey), has_tensor ? "false" : "true",
-                 fmt::format("absent: tensor '{}' is {}", head_tensor, has_tensor ? "there" : "absent"));
-    return !has_tensor;
+  bool tied = tie == HeadTie::kTiedByDefault || !has_tensor;
+  if (keys.has(kKey)) {
+    SIGHTLINE_TRY(tied, keys.get_bool(kKey));
+  } else {
+    model.assume(std::string(kKey), tied ? "true" : "false",
+                 tie == HeadTie::kTiedByDefault ? "absent: the default of transformers"
+                                                : fmt::format("absent: tensor '{}' is {}", head_tensor,
+                                                              has_tensor ? "there" : "absent"));
   }
-  SIGHTLINE_TRY(const bool tied, keys.get_bool(kKey));
   if (tied && has_tensor) {
     model.layout.ignored_tensors.push_back(head_tensor);
     model.assume(head_tensor, "not used", "tie_word_embeddings is true: the embedding table is the head");

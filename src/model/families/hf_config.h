@@ -19,8 +19,13 @@ namespace sightline {
 [[nodiscard]] Result<Activation> hf_activation(const KeyReader& keys, std::string_view key,
                                                std::string_view fallback, FamilyModel& model);
 
-/// Whether the head is the embedding table: the key, else whether `head_tensor` is absent.
-[[nodiscard]] Result<bool> read_hf_tied_head(const KeyReader& keys, const TensorSource& tensors,
-                                             const std::string& head_tensor, FamilyModel& model);
+/// What holds where config.json does not say whether the head is the embedding table.
+enum class HeadTie {
+  kTiedByDefault,  ///< it is
+  kByTensor,       ///< it is where there is no lm_head.weight
+};
+/// Whether the head is the embedding table. A stored head that is not used is noted.
+[[nodiscard]] Result<bool> read_hf_tied_head(const KeyReader& keys, const TensorSource& tensors, HeadTie tie,
+                                             FamilyModel& model);
 
 }  // namespace sightline

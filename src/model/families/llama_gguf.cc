@@ -225,19 +225,20 @@ Result<LayerSpec> read_layer(const GgufFile& file, const KeyReader& keys, const 
   HeadSpec& heads = layer.attention.heads;
   const std::string key_length = key_name("attention.key_length");
   const std::string value_length = key_name("attention.value_length");
-  if (keys.has(key_length)) {
-    SIGHTLINE_TRY(const std::int64_t dim, keys.get_int(key_length, 1, kMaxHeadDim));
-    heads.qk_head_dim = static_cast<int>(dim);
-  } else {
+  const auto read_dim = [&](const std::string& key) -> Result<int> {
+    if (keys.has(key)) {
+      SIGHTLINE_TRY(const std::int64_t dim, keys.get_int(key, 1, kMaxHeadDim));
+      return static_cast<int>(dim);
+    }
     const std::string width = key_name("embedding_length");
     const std::string count = key_name("attention.head_count");
-    SIGHTLINE_TRY(heads.qk_head_dim,
+    SIGHTLINE_TRY(const int dim,
                   head_dim_from_width(keys, {width, count}, model.spec.model_dim, num_q_heads));
-    model.assume(key_length, fmt::format("{}", heads.qk_head_dim),
-                 "absent: embedding_length / attention.head_count (gguf.md)");
-  }
-  SIGHTLINE_TRY(const std::int64_t v_dim, keys.int_or(value_length, heads.qk_head_dim, 1, kMaxHeadDim));
-  heads.v_head_dim = static_cast<int>(v_dim);
+    model.assume(key, fmt::format("{}", dim), "absent: embedding_length / attention.head_count (gguf.md)");
+    return dim;
+  };
+  SIGHTLINE_TRY(heads.qk_head_dim, read_dim(key_length));
+  SIGHTLINE_TRY(heads.v_head_dim, read_dim(value_length));
 
   RopeSpec& rope = layer.attention.rope;
   rope.pairing = RopePairing::kHalfSplit;

@@ -31,12 +31,12 @@ Result<HeadSpec> read_heads(const KeyReader& keys, Kind kind, std::int64_t width
   std::int64_t num_kv = num_q;
   if (keys.has("num_key_value_heads")) {
     SIGHTLINE_TRY(num_kv, keys.get_int("num_key_value_heads", 1, kMaxHeads));
-  } else if (kind == Kind::kMistral) {
+  } else if (kind == Kind::kMistral && !keys.is_null("num_key_value_heads")) {
     num_kv = 8;
     model.assume("num_key_value_heads", "8", "absent: the default of transformers for mistral");
   } else {
     model.assume("num_key_value_heads", fmt::format("{}", num_kv),
-                 "absent: num_attention_heads, the default of transformers for llama");
+                 "null or absent: num_attention_heads, as transformers has it");
   }
   if (num_q % num_kv != 0) {
     return keys.error("num_key_value_heads",
@@ -58,7 +58,7 @@ Result<HeadSpec> read_heads(const KeyReader& keys, Kind kind, std::int64_t width
 
 // The window of each layer; 0: none.
 Result<std::vector<std::int64_t>> read_windows(const KeyReader& keys, const LoadOptions& options, Kind kind,
-                                               const Json& config, std::size_t num_layers) {
+                                               std::size_t num_layers) {
   constexpr std::string_view kKey = "sliding_window";
   std::vector<std::int64_t> windows(num_layers, 0);
   const bool stated = options.window.has_value();
@@ -68,11 +68,11 @@ Result<std::vector<std::int64_t>> read_windows(const KeyReader& keys, const Load
         kKey, fmt::format("{}: transformers ignores it for llama; state what holds with --window", window));
   }
   // A null says "no window"; a missing key would mean transformers' default, which is not the same.
-  if (kind == Kind::kMistral && config.find(kKey) == nullptr && !stated) {
+  if (kind == Kind::kMistral && !keys.has(kKey) && !keys.is_null(kKey) && !stated) {
     return keys.missing(kKey, "null means none; state it with --window");
   }
   windows.assign(num_layers, window);
-  if (!keys.has("layer_types")) return windows;
+  if (!keys.has("layer_types") || stated) return windows;
   SIGHTLINE_TRY(const std::vector<std::string> types, keys.get_strings("layer_types"));
   if (types.size() != num_layers) {
     return keys.error("layer_types", fmt::format("expected {} entries, got {}", num_layers, types.size()));
@@ -126,8 +126,8 @@ Result<FamilyModel> read_kind(const ModelFiles& files, const LoadOptions& option
   layer.output_bias = layer.qkv_bias;
   SIGHTLINE_TRY(layer.ffn.bias, keys.bool_or("mlp_bias", false));
   SIGHTLINE_TRY(const std::vector<std::int64_t> windows,
-                read_windows(keys, options, kind, files.config, static_cast<std::size_t>(num_layers)));
-  SIGHTLINE_TRY(spec.tied_head, read_hf_tied_head(keys, files.tensors(), "lm_head.weight", model));
+                read_windows(keys, options, kind, static_cast<std::size_t>(num_layers)));
+  SIGHTLINE_TRY(spec.tied_head, read_hf_tied_head(keys, files.tensors(), HeadTie::kByTensor, model));
   SIGHTLINE_CHECK(keys.refuse_unread("--ignore-key states that it is without meaning"));
 
   for (const std::int64_t window : windows) {
