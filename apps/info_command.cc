@@ -102,10 +102,8 @@ Result<int> run_info(Invocation& call) {
   call.out.print("tokenizer: {}{}\n", info.tokenizer ? *info.tokenizer : "none",
                  info.has_chat_template ? ", with a chat template" : "");
   call.out.print("kernels: {}\n", isa);
-  if (!info.vocabulary_only) {
-    print_assumptions(call.out, info);
-    print_memory(call.out, memory_table(info, context));
-  }
+  print_assumptions(call.out, info);
+  if (!info.vocabulary_only) print_memory(call.out, memory_table(info, context));
   return 0;
 }
 

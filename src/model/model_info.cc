@@ -71,7 +71,7 @@ std::string describe_rest(const LayerSpec& layer) {
 
 Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options) {
   OpenedModel opened;
-  SIGHTLINE_TRY(opened.files, open_model_files(path));
+  SIGHTLINE_TRY(opened.files, open_model_files(path, options));
   ModelInfo& info = opened.info;
   info.path = path;
   info.file_kind = opened.files.file_kind;
@@ -87,6 +87,9 @@ Result<OpenedModel> open_model(const std::string& path, const LoadOptions& optio
     opened.layout = std::move(model.layout);
   }
   SIGHTLINE_CHECK(read_text_info(opened.files, options, info));
+  for (const StatedKey& stated : options.stated_keys) {
+    info.assumptions.push_back({stated.key, stated.value.dump(), "stated by the caller"});
+  }
   if (!options.pre_tokenizer.empty()) {
     info.assumptions.push_back({"--pre", options.pre_tokenizer, "stated by the caller"});
   }

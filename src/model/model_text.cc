@@ -81,7 +81,7 @@ Result<TextParts> read_text_parts(const GgufFile& file, const LoadOptions& optio
 Result<TextParts> read_text_parts(const std::string& path, const LoadOptions& options) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return read_folder(path);
-  SIGHTLINE_TRY(const GgufFile file, GgufFile::open(path));
+  SIGHTLINE_TRY(const GgufFile file, open_gguf(path, options));
   return read_text_parts(file, options);
 }
 

@@ -1,5 +1,6 @@
 #include "model/tokenizer_fields.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace sightline {
@@ -30,6 +31,60 @@ Result<std::optional<bool>> read_bool(const GgufMetadata& metadata, std::string_
   return std::optional<bool>(value);
 }
 
+// Keys that are read here or by model_text.cc, and those that no encoding or decoding of ours depends on.
+constexpr std::string_view kKnown[] = {
+    "ggml.model",
+    "ggml.pre",
+    "ggml.tokens",
+    "ggml.scores",
+    "ggml.token_type",
+    "ggml.merges",
+    "ggml.bos_token_id",
+    "ggml.eos_token_id",
+    "ggml.eot_token_id",
+    "ggml.eom_token_id",
+    "ggml.unknown_token_id",
+    "ggml.padding_token_id",
+    "ggml.add_bos_token",
+    "ggml.add_eos_token",
+    "ggml.add_space_prefix",
+    "ggml.remove_extra_whitespaces",
+    "chat_template",
+    // Without meaning here:
+    "ggml.token_type_count",
+    "ggml.seperator_token_id",
+    "ggml.mask_token_id",
+    "ggml.cls_token_id",
+    "ggml.prefix_token_id",
+    "ggml.suffix_token_id",
+    "ggml.middle_token_id",
+    "ggml.fim_pre_token_id",
+    "ggml.fim_suf_token_id",
+    "ggml.fim_mid_token_id",
+    "ggml.fim_pad_token_id",
+    "ggml.fim_rep_token_id",
+    "ggml.fim_sep_token_id",
+    "huggingface.json",
+    "chat_templates",
+};
+
+Result<void> refuse_unknown(const GgufMetadata& metadata, const LoadOptions& options) {
+  constexpr std::string_view kAll = "tokenizer.";
+  for (const GgufEntry& entry : metadata.entries()) {
+    if (!entry.key.starts_with(kAll)) continue;
+    const std::string_view name = std::string_view(entry.key).substr(kAll.size());
+    if (name.starts_with("chat_template.") || std::ranges::find(kKnown, name) != std::end(kKnown) ||
+        std::ranges::find(options.ignored_keys, entry.key) != options.ignored_keys.end()) {
+      continue;
+    }
+    return metadata.error(entry.key,
+                          fmt::format("not known here, and it may change the ids of a text (got {}); "
+                                      "--ignore-key states that it is without meaning",
+                                      describe(entry.value)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<TokenizerSpec> read_tokenizer_fields(const GgufFile& file, const LoadOptions& options) {
@@ -38,6 +93,7 @@ Result<TokenizerSpec> read_tokenizer_fields(const GgufFile& file, const LoadOpti
   spec.source = file.name();
   spec.override_pre = options.pre_tokenizer;
   SIGHTLINE_TRY(spec.model, metadata.get_string(key_name("model")));
+  SIGHTLINE_CHECK(refuse_unknown(metadata, options));
   if (metadata.has(key_name("pre"))) {
     SIGHTLINE_TRY(spec.pre, metadata.get_string(key_name("pre")));
   }

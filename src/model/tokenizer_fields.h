@@ -8,7 +8,8 @@
 
 namespace sightline {
 
-/// Errors (kInvalidContent): a key of the wrong type, a tokenizer model other than text's two.
+/// Errors (kInvalidContent): a key of the wrong type, a tokenizer model other than text's two, a tokenizer.*
+/// key that we do not know and the caller does not state to be without meaning.
 [[nodiscard]] Result<TokenizerSpec> read_tokenizer_fields(const GgufFile& file, const LoadOptions& options);
 
 }  // namespace sightline

@@ -1,6 +1,7 @@
 // What info and the text side say of a file: vocabularies, templates, memory, and that no weights are read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "model/model_runner.h"
@@ -100,6 +101,66 @@ TEST_F(ModelInfoTest, BadTokenizerFieldsAreRefusedByKey) {
       EXPECT_NE(error.message.find(key.substr(key.rfind('.') + 1)), std::string::npos) << error.message;
     }
   }
+}
+
+TEST_F(ModelInfoTest, UnknownTokenizerKeysAreRefusedUnlessStatedToBeWithoutMeaning) {
+  set_entry(metadata_, "tokenizer.ggml.fim_pre_token_id", std::uint32_t{5});
+  EXPECT_TRUE(read_model_info(write(metadata_)));
+  set_entry(metadata_, "tokenizer.ggml.escape_rules", true);
+  const std::string path = write(metadata_);
+  for (const auto& error : {read_model_info(path).error(), load_model_text(path).error()}) {
+    EXPECT_EQ(error.kind, ErrorKind::kInvalidContent);
+    EXPECT_NE(error.message.find("tokenizer.ggml.escape_rules"), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("--ignore-key"), std::string::npos) << error.message;
+  }
+  LoadOptions options;
+  options.ignored_keys = {"tokenizer.ggml.escape_rules"};
+  EXPECT_TRUE(read_model_info(path, options));
+  EXPECT_TRUE(load_model_text(path, options));
+}
+
+TEST_F(ModelInfoTest, StatedKeysStandForMissingOnesReplaceOthersAndAreNoted) {
+  LoadOptions options;
+  options.stated_keys = {{"llama.attention.head_count", 4}, {"tokenizer.ggml.add_bos_token", false}};
+  remove_entry(metadata_, "llama.attention.head_count");
+  const std::string path = write(metadata_);
+  const auto missing = read_model_info(path);
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("--override-kv"), std::string::npos) << missing.error().message;
+  const auto info = read_model_info(path, options);
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_EQ(info->spec.layers[0].attention.heads.num_q_heads, 4);
+  EXPECT_EQ(std::ranges::count(info->assumptions, std::string("stated by the caller"), &Assumption::reason),
+            2);
+  EXPECT_FALSE(load_model_text(path, options)->tokenizer.adds_bos());
+  EXPECT_TRUE(load_model_text(path)->tokenizer.adds_bos());
+
+  const auto refused = [&](StatedKey stated) {
+    LoadOptions wrong = options;
+    wrong.stated_keys.push_back(std::move(stated));
+    return read_model_info(path, wrong).error();
+  };
+  EXPECT_EQ(refused({"llama.attention.head_count", 3}).kind, ErrorKind::kInvalidContent);
+  EXPECT_NE(refused({"llama.attention.head_cuont", 3}).message.find("head_cuont"), std::string::npos);
+  EXPECT_NE(refused({"tokenizer.ggml.odd", 3}).message.find("tokenizer.ggml.odd"), std::string::npos);
+  EXPECT_EQ(refused({"gemma.block_count", 3}).kind, ErrorKind::kInvalidArgument);
+  EXPECT_EQ(refused({"llama.block_count", JsonArray{}}).kind, ErrorKind::kInvalidArgument);
+}
+
+TEST_F(ModelInfoTest, StatedKeysOfAFolderReplaceMembersOfItsConfig) {
+  const TestModel model = random_model(small_llama_spec(), 82);
+  write_llama_hf(folder_.file("hf"), model,
+                 without_member(with_member(llama_config(model.spec), "rope_theta", "odd"), "vocab_size"));
+  EXPECT_FALSE(read_model_info(folder_.file("hf")));
+  LoadOptions options;
+  options.stated_keys = {{"rope_theta", 500.0}, {"vocab_size", 50}};
+  const auto info = read_model_info(folder_.file("hf"), options);
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_EQ(info->spec.layers[0].attention.rope.theta, 500);
+  options.stated_keys.push_back({"rope_tetha", 1.0});
+  const auto typo = read_model_info(folder_.file("hf"), options);
+  ASSERT_FALSE(typo);
+  EXPECT_NE(typo.error().message.find("rope_tetha"), std::string::npos) << typo.error().message;
 }
 
 TEST_F(ModelInfoTest, TokenizerLargerThanTheEmbeddingTableIsRefused) {

@@ -50,7 +50,9 @@ using TensorTap = std::function<void(std::string_view name, StridedView<const fl
 
 class Model {
  public:
-  /// Reads, packs and releases one tensor after the other: peak memory is the packed weights plus one panel.
+  /// Reads, packs and releases one tensor after the other: peak memory is the packed weights plus one panel
+  /// (plus one tensor where weights are stored turned, as GPT-2's are). `pool` must outlive the model.
+  /// Errors: those of read_model_info; kInvalidContent for a file that holds a vocabulary alone; kIo.
   [[nodiscard]] static Result<Model> load(const std::string& path, const LoadOptions& options,
                                           ThreadPool& pool);
   Model(Model&&) noexcept;
@@ -68,7 +70,7 @@ class Model {
   /// Runs the batch: appends to `cache` and writes logits [logit_rows, vocab_size]. A row's bits do not
   /// depend on the batch it is in, chunking or threads. `specs`: attention specs to run instead of the
   /// model's own (a planted fault), empty: the model's. Errors: kInvalidArgument (sizes, ids), kOutOfMemory
-  /// (pages). On error the cache is as it was.
+  /// (pages). On error the cache is as it was. One call at a time.
   [[nodiscard]] Result<void> forward(const ForwardBatch& batch, KvCache& cache, StridedView<float, 2> logits,
                                      std::span<const AttentionSpec> specs = {}, const TensorTap& tap = {});
 

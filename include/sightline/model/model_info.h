@@ -13,6 +13,12 @@
 
 namespace sightline {
 
+/// A key that the caller states, whatever the file says of it.
+struct StatedKey {
+  std::string key;
+  Json value;  ///< bool, integer, number or string
+};
+
 /// Statements of the caller for what a file leaves out or says in a way we refuse to guess; each overrides
 /// or supplies exactly one key. Empty: the file must say it.
 struct LoadOptions {
@@ -25,6 +31,8 @@ struct LoadOptions {
   std::string pre_tokenizer;                ///< --pre: stated in place of tokenizer.ggml.pre
   /// --ignore-key: keys that we do not know and that the caller states to be without meaning.
   std::vector<std::string> ignored_keys;
+  /// --override-kv: any other key of a GGUF file or of config.json.
+  std::vector<StatedKey> stated_keys;
 };
 
 /// One thing that was not in the file in so many words: which key, what was taken, and why that is right.

@@ -158,6 +158,63 @@ TEST_F(GenerateCommandTest, TokenizeWorksOnAFileThatHoldsAVocabularyAlone) {
   EXPECT_EQ(run_command({"tokenize", "-m", path, "--decode", "262"}).exit_code, 2);
 }
 
+TEST_F(GenerateCommandTest, OptionsThatWouldDoNothingAreWrongUsage) {
+  const std::string file = folder_.file("text.txt");
+  write_text(file, "ab");
+  const std::vector<std::vector<std::string>> commands = {
+      command({"-p", "a", "--system", "be brief"}),
+      command({"--chat", "--tokens", "1,260"}),
+      {"tokenize", "-m", model_, "-f", file, "ab"},
+      command({"-p", "a", "--fault", "cache.position_offset:offset=0.5"}),
+      command({"-p", "a", "--override-kv", "llama.block_count"}),
+      command({"-p", "a", "--override-kv", "llama.block_count=int:three"}),
+      command({"-p", "a", "--override-kv", "llama.block_count=u32:3"}),
+      command({"-p", "a", "--override-kv", "=int:3"}),
+      command({"-p", "a", "--override-kv", "gemma.block_count=int:3"}),
+  };
+  for (const auto& args : commands) {
+    const RunResult result = run_command(args);
+    EXPECT_EQ(result.exit_code, 2) << fmt::format("{}: {}", fmt::join(args, " "), result.err);
+    EXPECT_EQ(lines_with(result.err, "sightline: ").size(), 1U) << result.err;
+  }
+}
+
+TEST_F(GenerateCommandTest, AKeyThatTheFileLeavesOutIsNamedWithTheOptionThatStatesIt) {
+  const std::string path = folder_.file("keyless.gguf");
+  ModelSpec spec = small_llama_spec();
+  spec.vocab_size = kByteVocabularySize;
+  Entries metadata = llama_metadata(spec);
+  for (GgufEntry& entry : byte_vocabulary()) metadata.push_back(std::move(entry));
+  remove_entry(metadata, "llama.attention.head_count");
+  write_llama_gguf(path, random_model(spec, 94), metadata);
+  const RunResult missing = run_command({"generate", "-m", path, "-p", "a", "-n", "1"});
+  EXPECT_EQ(missing.exit_code, 65);
+  EXPECT_TRUE(has(missing.err, "'llama.attention.head_count' is missing; state it with --override-kv"))
+      << missing.err;
+  const std::vector<std::string> stated = {"--override-kv", "llama.attention.head_count=int:4",
+                                           "--override-kv", "llama.rope.freq_base=float:1e4",
+                                           "--override-kv", "tokenizer.ggml.add_bos_token=bool:false"};
+  std::vector<std::string> args = {"generate", "-m", path, "-p", "a", "-n", "2"};
+  args.insert(args.end(), stated.begin(), stated.end());
+  EXPECT_EQ(member(run_json(args), "prompt_ids"), "[259,260]");
+  args = {"info", path};
+  args.insert(args.end(), stated.begin(), stated.end());
+  const RunResult info = run_command(args);
+  EXPECT_TRUE(has(info.out, "llama.attention.head_count = 4: stated by the caller")) << info.out << info.err;
+}
+
+TEST_F(GenerateCommandTest, InfoSaysWhatWasStatedForAVocabularyAloneToo) {
+  const std::string path = folder_.file("v.gguf");
+  Entries metadata = byte_vocabulary();
+  set_entry(metadata, "general.architecture", std::string("phi3"));
+  auto writer = create_gguf(path, metadata, {}, true);
+  ASSERT_TRUE(writer && writer->commit());
+  const RunResult info =
+      run_command({"info", path, "--override-kv", "tokenizer.ggml.add_bos_token=bool:false"});
+  EXPECT_EQ(info.exit_code, 0) << info.err;
+  EXPECT_TRUE(has(info.out, "tokenizer.ggml.add_bos_token = false: stated by the caller")) << info.out;
+}
+
 TEST_F(GenerateCommandTest, AFullContextIsAReasonNotAnError) {
   const RunResult result = run_command(command({"-p", "ab", "-c", "12", "--ignore-eos"}));
   EXPECT_EQ(result.exit_code, 0);
