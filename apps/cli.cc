@@ -107,7 +107,7 @@ void Cli::report_options() {
 }
 
 std::optional<Result<int>> Cli::parse(Invocation& call) {
-  option("--color", color_, "WHEN", "auto, always or never").choices({"auto", "always", "never"});
+  option("--color", color_, "WHEN", "colour").choices({"auto", "always", "never"});
   if (call.args.size() == 1 && call.args[0] == "--complete-options") {
     for (const std::string& name : option_names()) call.out.print("{}\n", name);
     return 0;
@@ -281,6 +281,9 @@ std::string Cli::help() const {
   };
   for (const CliArgument& argument : arguments_) {
     std::string right = argument.help;
+    if (!argument.words.empty()) {
+      right += fmt::format("{}{}", right.empty() ? "" : ": ", fmt::join(argument.words, ", "));
+    }
     if (!argument.default_text.empty()) right += fmt::format(" (default {})", argument.default_text);
     std::string left = fmt::format("{}", fmt::join(split_names(argument.names), ", "));
     if (!argument.value_name.empty()) left += " " + argument.value_name;

@@ -43,7 +43,7 @@ complete -c sightline -n 'not __fish_use_subcommand' -a '(__sightline_options)'
 Result<int> run_completion(Invocation& call) {
   std::string shell;
   Cli cli("completion", "Prints the completion script of a shell.");
-  cli.positional("SHELL", shell, "bash, zsh or fish").required().choices({"bash", "zsh", "fish"});
+  cli.positional("SHELL", shell, "the shell").required().choices({"bash", "zsh", "fish"});
   cli.epilog("  eval \"$(sightline completion bash)\"");
   if (auto ended = cli.parse(call)) return *ended;
   call.out.write(shell == "bash" ? kBash : shell == "zsh" ? kZsh : kFish);

@@ -206,7 +206,8 @@ Result<int> run_demo(Invocation& call) {
   o.model = default_model().string();
   Cli cli("demo", "Shows how a run whose shapes are all right goes wrong, on SmolLM2-135M-Instruct.");
   cli.option("-m,--model", o.model, "PATH", "another model");
-  cli.option("-t,--threads", o.num_threads, "N", "threads").range(1, 10000);
+  cli.option("-t,--threads", o.num_threads, "N", "threads (default: all that this process may use)")
+      .range(1, 10000);
   if (auto ended = cli.parse(call)) return *ended;
 
   SIGHTLINE_CHECK(show_masks(call.out));

@@ -16,7 +16,7 @@ Result<int> run_eval(Invocation& call) {
   std::string mode = "both";
   bool json = false, no_bos = false;
   Cli cli("eval", "Measures a model: `eval loss` prints loss and perplexity of a text.");
-  cli.positional("TASK", task, "what to measure: loss").required().choices({"loss"});
+  cli.positional("TASK", task, "what to measure").required().choices({"loss"});
   add_load_options(cli, o).required();
   cli.option("-f,--file", file, "FILE", "the text").required();
   cli.option("-c,--ctx-size", eval.context, "N", "tokens of a window; 0: what the model was trained for")

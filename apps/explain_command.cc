@@ -82,11 +82,11 @@ void add_mask_options(Cli& cli, MaskQuestion& mask) {
   cli.option("--flags", mask.flags, "LIST", "flags of each key, as a number");
   cli.option("--valid", mask.valid, "LIST", "1, or 0 for padding");
   cli.option("--q-segments", mask.q_segments, "LIST",
-             "the same for queries; without it: as the key at its position");
-  cli.option("--q-segment-starts", mask.q_segment_starts, "LIST", "");
-  cli.option("--q-spans", mask.q_spans, "LIST", "");
-  cli.option("--q-flags", mask.q_flags, "LIST", "");
-  cli.option("--q-valid", mask.q_valid, "LIST", "");
+             "the same of each query; without it: as the key at its position");
+  cli.option("--q-segment-starts", mask.q_segment_starts, "LIST", "likewise");
+  cli.option("--q-spans", mask.q_spans, "LIST", "likewise");
+  cli.option("--q-flags", mask.q_flags, "LIST", "likewise");
+  cli.option("--q-valid", mask.q_valid, "LIST", "likewise");
   cli.option("--q-nodes", mask.q_nodes, "LIST", "tree: node of each query, -1 where it is committed");
   cli.option("--kv-nodes", mask.kv_nodes, "LIST", "tree: node of each key");
   cli.option("--parents", mask.parents, "LIST", "tree: parent of each node, -1 for a root");

@@ -91,6 +91,12 @@ Result<std::vector<std::vector<TokenId>>> read_prompts(const Options& o, const M
   if (num_sources > 1 || o.prompt_parts.size() > 1) {
     return fail(ErrorKind::kInvalidArgument, "generate: give one of -p, -f, --batch, --tokens, once");
   }
+  if (o.chat && o.tokens) {
+    return fail(ErrorKind::kInvalidArgument, "generate: --chat is about text, and --tokens gives none");
+  }
+  if (!o.system.empty() && !o.chat) {
+    return fail(ErrorKind::kInvalidArgument, "generate: --system needs --chat");
+  }
   if (o.tokens) {
     SIGHTLINE_TRY(auto ids, parse_ids(*o.tokens));
     return std::vector<std::vector<TokenId>>{std::move(ids)};

@@ -11,21 +11,21 @@ CliArgument& add_load_options(Cli& cli, ModelOptions& o) {
 }
 
 void add_run_options(Cli& cli, ModelOptions& o) {
-  cli.option("-t,--threads", o.num_threads, "N", "threads; default: all that this process may use")
+  cli.option("-t,--threads", o.num_threads, "N", "threads (default: all that this process may use)")
       .range(1, 10000);
-  cli.option("--matmul", o.matmul, "TYPE", "arithmetic of linear layers: f32 (weights dequantised at load)")
+  cli.option("--matmul", o.matmul, "TYPE", "arithmetic of linear layers, weights dequantised at load")
       .choices({"f32"});
 }
 
-int resolve_threads(std::int64_t requested, Output& err) {
+int resolve_threads(std::optional<std::int64_t> requested, Output& err) {
   const int available = available_threads();
-  if (requested == 0) return available;
-  if (requested > available) {
-    err.print("note: -t {} is more than the {} threads this process may use; running {}\n", requested,
+  if (!requested) return available;
+  if (*requested > available) {
+    err.print("note: -t {} is more than the {} threads this process may use; running {}\n", *requested,
               available, available);
     return available;
   }
-  return static_cast<int>(requested);
+  return static_cast<int>(*requested);
 }
 
 Result<StorageType> parse_storage_type(std::string_view what, std::string_view text) {

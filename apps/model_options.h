@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +17,7 @@ namespace sightline::apps {
 struct ModelOptions {
   std::string model;
   LoadStatements statements;
-  std::int64_t num_threads = 0;  ///< 0: as many as this process may use
+  std::optional<std::int64_t> num_threads;  ///< not given: as many as this process may use
   std::string matmul = "f32";
 };
 
@@ -26,7 +27,7 @@ CliArgument& add_load_options(Cli& cli, ModelOptions& options);
 void add_run_options(Cli& cli, ModelOptions& options);
 
 /// Threads to run with: what was asked for, capped at what the process may use with a note on standard error.
-[[nodiscard]] int resolve_threads(std::int64_t requested, Output& err);
+[[nodiscard]] int resolve_threads(std::optional<std::int64_t> requested, Output& err);
 
 /// `result`, whose error, if any, begins with the file or option that it is about.
 template <typename T>

@@ -4,7 +4,7 @@ namespace sightline::apps {
 
 void add_rope_options(Cli& cli, RopeOptions& rope) {
   cli.option("--theta", rope.theta, "X", "base of the frequencies");
-  cli.option("--scaling", rope.scaling, "KIND", "none, linear, ntk, dynamic_ntk, yarn or llama3")
+  cli.option("--scaling", rope.scaling, "KIND", "how the context is extended")
       .choices({"none", "linear", "ntk", "dynamic_ntk", "yarn", "llama3"});
   cli.option("--factor", rope.factor, "X", "extension factor");
   cli.option("--original-context", rope.original_context, "N", "tokens trained on").range(0, 1LL << 40);

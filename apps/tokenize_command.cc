@@ -59,6 +59,9 @@ Result<int> run_tokenize(Invocation& call) {
   cli.report_options();
   if (auto ended = cli.parse(call)) return *ended;
   keep_special = decode && parse_special;
+  if (!file.empty() && !texts.empty()) {
+    return fail(ErrorKind::kInvalidArgument, "tokenize: give TEXT or -f, not both");
+  }
 
   SIGHTLINE_TRY(const LoadOptions load, to_load_options(model.statements));
   SIGHTLINE_TRY(const ModelText text, load_model_text(model.model, load));

@@ -98,6 +98,22 @@ TEST(ProgramTest, OutputThatCannotBeWrittenEndsWith74) {
   }
 }
 
+TEST(ProgramTest, HelpNamesTheWordsThatAnOptionTakesAndOnlyDefaultsThatItTakes) {
+  const auto line_of = [](const std::string& help, const std::string& option) {
+    const std::size_t begin = help.find("\n  " + option);
+    return begin == std::string::npos ? "" : help.substr(begin, help.find("\n  -", begin + 1) - begin);
+  };
+  const RunResult explain = run({"explain", "--help"});
+  EXPECT_NE(line_of(explain.out, "--pairing").find("half_split, interleaved"), std::string::npos)
+      << explain.out;
+  const RunResult generate = run({"generate", "--help"});
+  if (generate.exit_code == 78) GTEST_SKIP() << "left out of a core-only build";
+  EXPECT_NE(line_of(generate.out, "--rope-pairing").find("interleaved, half_split, none"), std::string::npos)
+      << generate.out;
+  EXPECT_NE(line_of(generate.out, "-t, --threads").find("all that this process may use"), std::string::npos);
+  EXPECT_EQ(line_of(generate.out, "-t, --threads").find("default 0"), std::string::npos) << "0 is refused";
+}
+
 TEST(ProgramTest, EveryCommandAnswersHelpAndListsItsOptions) {
   const RunResult names = run({"--complete-options"});
   std::istringstream lines(names.out);

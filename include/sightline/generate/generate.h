@@ -24,7 +24,7 @@ struct GenerateOptions {
   std::optional<int> num_logprobs;  ///< report log-probabilities, with this many of the likeliest
   bool echo = false;                ///< the prompt is part of `text` and of `logprobs`
   bool ignore_end = false;          ///< go on after an end-of-generation token
-  std::int64_t chunk = 512;         ///< prompt tokens of one sequence in one forward
+  std::int64_t chunk = 512;         ///< tokens of one forward; each open sequence feeds at least one
   std::int64_t context = 0;         ///< tokens a sequence may hold; 0: the model's context_length
   StorageType key_type = StorageType::kF32;
   StorageType value_type = StorageType::kF32;
@@ -74,7 +74,8 @@ struct GenerateHooks {
                                                            const GenerateOptions& options,
                                                            const GenerateHooks& hooks = {});
 
-/// Attention specs a cache of `model` is made for, and bytes one token takes; shared by tests and apps.
+/// A cache for `model` with the page size, types and context of `options`; shared by tests and apps.
+/// Errors: those of KvCache::create.
 [[nodiscard]] Result<KvCache> make_cache(const Model& model, const GenerateOptions& options);
 
 }  // namespace sightline
