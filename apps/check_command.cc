@@ -13,9 +13,8 @@ namespace {
 
 constexpr std::uint64_t kMaxSpecBytes = std::uint64_t{1} << 20;
 
-struct CheckQuestion {
-  std::filesystem::path dump;
-  std::filesystem::path spec;
+// What the options say of the meaning.
+struct Declaration {
   std::string mask = "causal";
   std::string rope = "none";
   std::optional<int> rotary_dim;
@@ -23,27 +22,54 @@ struct CheckQuestion {
   std::optional<double> scale;
   double softcap = 0.0;
   bool has_alibi = false;
+
+  friend bool operator==(const Declaration&, const Declaration&) = default;
+};
+
+struct CheckQuestion {
+  std::filesystem::path dump;
+  std::filesystem::path spec;
+  Declaration declaration;
   std::string axes;
   std::vector<std::string> names;
-  std::string type;
+  std::optional<std::string> type;
 };
 
 void add_options(Cli& cli, CheckQuestion& question) {
   cli.positional("DUMP", question.dump, "an .npz or .safetensors file, or a folder of .npy files").required();
-  cli.option("--spec", question.spec, "FILE", "the declaration as JSON; the options below change it");
-  cli.option("--mask", question.mask, "TEXT", "who sees whom, for example 'causal & window(256)'");
-  cli.option("--rope", question.rope, "WORD", "q and k are rotated: none, half_split or interleaved")
+  Declaration& declared = question.declaration;
+  cli.option("--spec", question.spec, "FILE",
+             "the declaration as JSON, in place of the options from --mask to --alibi");
+  cli.option("--mask", declared.mask, "TEXT", "who sees whom, for example 'causal & window(256)'");
+  cli.option("--rope", declared.rope, "WORD",
+             "whether q and k are rotated, and which components turn together")
       .choices({"none", "half_split", "interleaved"});
-  cli.option("--rotary-dim", question.rotary_dim, "N", "components that rotate; all of a head if not given")
+  cli.option("--rotary-dim", declared.rotary_dim, "N", "components that rotate; all of a head if not given")
       .range(2, 4096);
-  add_rope_options(cli, question.rope_options);
-  cli.option("--scale", question.scale, "X", "softmax scale; 1/sqrt(head dim) if not given");
-  cli.option("--softcap", question.softcap, "X", "cap of the logits; 0: none");
-  cli.flag("--alibi", question.has_alibi, "scores have ALiBi with the usual slopes");
+  add_rope_options(cli, declared.rope_options);
+  cli.option("--scale", declared.scale, "X", "softmax scale; 1/sqrt(head dim) if not given");
+  cli.option("--softcap", declared.softcap, "X", "cap of the logits; 0: none");
+  cli.flag("--alibi", declared.has_alibi, "scores have ALiBi with the usual slopes");
   cli.option("--axes", question.axes, "ORDER", "axes of q: td, thd, htd, bthd or bhtd; guessed if not given");
   cli.option("--name", question.names, "OURS=THEIRS", "what the dump calls an array; may be repeated");
-  cli.option("--type", question.type, "TYPE", "what the outputs were computed in: f64, f32, bf16, f16")
-      .choices({"", "f64", "f32", "bf16", "f16"});
+  cli.option("--type", question.type, "TYPE", "what the outputs were computed in; guessed if not given")
+      .choices({"f64", "f32", "bf16", "f16"});
+}
+
+// Options that would change nothing are refused: a declaration other than the intended one names a fault that
+// is none.
+Result<void> check_declaration(const CheckQuestion& question) {
+  const Declaration& declared = question.declaration;
+  if (!question.spec.empty() && declared != Declaration{}) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --spec holds the whole declaration, got options of it beside the file");
+  }
+  if (declared.rope == "none" && (declared.rotary_dim || declared.rope_options != RopeOptions{})) {
+    return fail(
+        ErrorKind::kInvalidArgument,
+        "check: --rotary-dim, --theta, --scaling and its numbers need --rope half_split or interleaved");
+  }
+  return {};
 }
 
 // Heads of the dump are known only when it is read; whatever hangs on them is set then.
@@ -55,15 +81,16 @@ Result<AttentionSpec> declared_spec(const CheckQuestion& question, const HeadSpe
     SIGHTLINE_TRY(spec, attention_spec_from_json(json));
     return spec;
   }
-  SIGHTLINE_TRY(spec.mask, parse_mask(question.mask));
-  if (question.rope != "none") {
-    const int rotary_dim = question.rotary_dim.value_or(heads.qk_head_dim);
+  const Declaration& declared = question.declaration;
+  SIGHTLINE_TRY(spec.mask, parse_mask(declared.mask));
+  if (declared.rope != "none") {
+    const int rotary_dim = declared.rotary_dim.value_or(heads.qk_head_dim);
     SIGHTLINE_TRY(spec.rope,
-                  to_rope_spec(question.rope_options, *parse_rope_pairing(question.rope), rotary_dim));
+                  to_rope_spec(declared.rope_options, *parse_rope_pairing(declared.rope), rotary_dim));
   }
-  spec.score.softmax_scale = question.scale;
-  spec.score.logit_softcap = question.softcap;
-  if (question.has_alibi) spec.score.alibi_slopes = alibi_slopes(heads.num_q_heads);
+  spec.score.softmax_scale = declared.scale;
+  spec.score.logit_softcap = declared.softcap;
+  if (declared.has_alibi) spec.score.alibi_slopes = alibi_slopes(heads.num_q_heads);
   return spec;
 }
 
@@ -106,6 +133,7 @@ Result<int> run_check(Invocation& call) {
       "  sightline check layer0.npz --mask 'causal & window(256)' --rope half_split --theta 500000\n"
       "Exit: 0 agrees, rounding or a convention; 1 anything else; 65 or 66 when the dump cannot be read.");
   if (auto ended = cli.parse(call)) return *ended;
+  SIGHTLINE_CHECK(check_declaration(question));
   SIGHTLINE_TRY(subjects::DumpOptions options, dump_options(question));
   SIGHTLINE_TRY(const subjects::Dump dump, subjects::read_dump(question.dump));
   SIGHTLINE_TRY(const HeadSpec heads, subjects::read_heads(dump, options));

@@ -18,6 +18,8 @@ struct RopeOptions {
   double beta_fast = 32.0, beta_slow = 1.0;
   std::string ramp = "dimension";
   double magnitude = 1.0;
+
+  friend bool operator==(const RopeOptions&, const RopeOptions&) = default;
 };
 
 /// Adds --theta, --scaling, --factor and the numbers of the scaling kinds.

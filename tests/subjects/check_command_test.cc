@@ -80,6 +80,18 @@ TEST(CheckCommandTest, TheDeclarationMayBeAFile) {
   EXPECT_TRUE(has(refused.err, "musk")) << refused.err;
 }
 
+TEST(CheckCommandTest, OptionsThatWouldChangeNothingAreWrongUsage) {
+  const std::string path = write_dump("ignored", "");
+  const std::string spec = ::testing::TempDir() + "check_whole_spec.json";
+  std::ofstream(spec) << "{\"mask\": \"causal & window(5)\"}";
+  const RunResult both = check({path, "--spec", spec, "--softcap", "30"});
+  EXPECT_EQ(both.exit_code, 2) << both.err;
+  EXPECT_TRUE(has(both.err, "--spec holds the whole declaration")) << both.err;
+  const RunResult unrotated = check({path, "--mask", "causal & window(5)", "--theta", "500000"});
+  EXPECT_EQ(unrotated.exit_code, 2) << unrotated.err;
+  EXPECT_TRUE(has(unrotated.err, "need --rope")) << unrotated.err;
+}
+
 TEST(CheckCommandTest, WhatCannotBeReadEndsWithItsOwnCodeAndOneLine) {
   const auto code = [](std::vector<std::string> args) {
     const RunResult result = check(std::move(args));
