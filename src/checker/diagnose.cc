@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "checker/search.h"
+#include "sightline/faults/catalogue.h"
 
 namespace sightline::checker {
 namespace {
@@ -33,6 +34,9 @@ NamedFault named(const Fault& fault, const Score& score, bool certain) {
   }
   out.misfit = score.worst;
   out.certain = certain;
+  const CatalogueEntry& entry = *find_in_catalogue(fault.kind->slug);
+  out.idiom = entry.idiom;
+  out.fix = entry.fix;
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include "checker/simulate.h"
 #include "sightline/base/half.h"
 #include "sightline/base/rng.h"
+#include "sightline/faults/catalogue.h"
 #include "sightline/faults/fault_table.h"
 
 namespace sightline::checker {
@@ -192,8 +193,13 @@ TEST(ReportTest, JsonHoldsTheVerdictTheFaultsAndWhereItDiffersFirst) {
   ASSERT_TRUE(named.find("parameters")->find("theta")->get_number(theta));
   EXPECT_NEAR(theta, 500000, 500);
   EXPECT_EQ(*json.find("first_difference")->find("tensor")->as_string(), "out");
+  const CatalogueEntry& entry = *find_in_catalogue("rope.base");
+  EXPECT_EQ(*named.find("idiom")->as_string(), entry.idiom);
+  EXPECT_EQ(*named.find("fix")->as_string(), entry.fix);
   const std::string text = to_text(diagnose(o).value());
   EXPECT_EQ(text.rfind("fault: rope.base", 0), 0U) << text;
+  EXPECT_NE(text.find(entry.idiom), std::string::npos) << text;
+  EXPECT_NE(text.find(entry.fix), std::string::npos) << text;
 }
 
 }  // namespace
