@@ -128,6 +128,10 @@ CaseSequence read_sequence(FuzzInput& in) {
       c.segment_start += start;
     }
   }
+  if ((how & 0x80) != 0) {  // what lay between the keys and the queries is gone
+    const std::int64_t gap = in.below(40'000);
+    for (TokenCoord& c : s.q) c.pos += gap;
+  }
   for (std::int64_t i = in.below(4); i > 0 && !s.kv.empty(); --i) {
     auto& to = in.flag() ? s.kv : s.q;
     TokenCoord& c = to[at(in.below(std::ssize(to)))];

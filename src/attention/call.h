@@ -49,14 +49,15 @@ void run_item(const ForwardCall& call, const WorkItem& item, ThreadScratch& scra
 /// Merges the partials of rows whose splits ran as items of their own.
 void run_merge(const ForwardCall& call, const MergeItem& item);
 
-/// Running state of the rows of one item: maximum in log2 units, sum, outputs [rows][padded_v_dim].
+/// Running state of the rows of one item: maximum in log2 units, natural ones where the call modifies; sum,
+/// outputs [rows][padded_v_dim].
 struct RowState {
   float* max = nullptr;
   float* sum = nullptr;
   float* out = nullptr;
 };
 /// `into` takes in `part`, a later split. Rows that `part` does not see are left alone.
-void merge_state(int num_rows, int padded_v_dim, const RowState& part, const RowState& into);
+void merge_state(const ForwardCall& call, int num_rows, const RowState& part, const RowState& into);
 /// Sink, division, lse: writes the rows of `item` to the caller's arrays. Leaves state.out scaled.
 void finish_rows(const ForwardCall& call, const WorkItem& item, const RowState& state);
 /// The answer for a query that sees nothing: output 0, lse its sink or minus infinity.

@@ -19,6 +19,14 @@ float power_of_two(float x) {
   return x < -126.0F ? 0.0F : std::ldexp(1.0F, static_cast<int>(x));
 }
 
+// What a sum with maximum `from` counts under the larger maximum `to`, both in the units of RowState.
+float factor_between(const ForwardCall& call, float from, float to) {
+  if (from == to) return 1.0F;
+  if (!call.modifies) return power_of_two(from - to);
+  const float factor = std::exp(from - to);
+  return factor < std::numeric_limits<float>::min() ? 0.0F : factor;
+}
+
 // Adding 0 makes minus 0 plus 0, so that a tiny negative product leaves no trace; one NaN for all.
 float output_value(float x, float factor, float divisor) {
   const float value = x * factor / divisor + 0.0F;
@@ -32,14 +40,15 @@ void scale_row(float* row, int size, float factor) {
 
 }  // namespace
 
-void merge_state(int num_rows, int padded_v_dim, const RowState& part, const RowState& into) {
+void merge_state(const ForwardCall& call, int num_rows, const RowState& part, const RowState& into) {
+  const int padded_v_dim = call.padded_v_dim;
   for (int r = 0; r < num_rows; ++r) {
     if (part.sum[r] == 0.0F) continue;  // saw nothing; false for NaN
     float* to = into.out + static_cast<std::ptrdiff_t>(r) * padded_v_dim;
     const float* from = part.out + static_cast<std::ptrdiff_t>(r) * padded_v_dim;
     const float max = part.max[r] > into.max[r] ? part.max[r] : into.max[r];
-    const float keep = into.max[r] == max ? 1.0F : power_of_two(into.max[r] - max);
-    const float add = part.max[r] == max ? 1.0F : power_of_two(part.max[r] - max);
+    const float keep = factor_between(call, into.max[r], max);
+    const float add = factor_between(call, part.max[r], max);
     scale_row(to, padded_v_dim, keep);
     for (int i = 0; i < padded_v_dim; ++i) to[i] += from[i] * add;
     into.sum[r] = into.sum[r] * keep + part.sum[r] * add;
@@ -57,7 +66,7 @@ void finish_rows(const ForwardCall& call, const WorkItem& item, const RowState& 
     const float* row = state.out + static_cast<std::ptrdiff_t>(r) * call.padded_v_dim;
     const double sink = sinks.empty() ? kMinusInfinity : sinks[static_cast<std::size_t>(head)];
     const bool sees_nothing = state.sum[r] == 0.0F;
-    double max = state.max[r];
+    double max = call.modifies ? state.max[r] * std::numbers::log2e : state.max[r];  // in log2 units
     double sum = state.sum[r];
     double scale = 1.0;
     if (!sees_nothing && sink > kMinusInfinity) {
@@ -68,7 +77,8 @@ void finish_rows(const ForwardCall& call, const WorkItem& item, const RowState& 
       sum = sum * scale + std::exp2(sink_log2 - new_max);
       max = new_max;
     }
-    // Division in f32; the factor is a power of two, so it loses nothing.
+    // Division in f32. The factor is a power of two, which loses nothing, unless a sink meets a natural
+    // maximum.
     const float divisor = static_cast<float>(sum);
     const float factor = static_cast<float>(scale);
     float* to = &call.out(q_row, head, 0);
@@ -106,7 +116,7 @@ void run_merge(const ForwardCall& call, const MergeItem& item) {
   };
   const RowState total = state_at(item.rows.partial);
   for (std::int32_t i = 1; i < item.num_partials; ++i) {
-    merge_state(rows, call.padded_v_dim, state_at(item.rows.partial + i), total);
+    merge_state(call, rows, state_at(item.rows.partial + i), total);
   }
   finish_rows(call, item.rows, total);
 }

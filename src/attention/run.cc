@@ -103,7 +103,7 @@ class ItemRun {
                                                static_cast<std::ptrdiff_t>(row) * kernels::kMaxSumLanes);
     }
     if (has_total) {
-      merge_state(num_rows_, call_.padded_v_dim, split_, total_);
+      merge_state(call_, num_rows_, split_, total_);
     } else {
       std::swap(split_, total_);
     }
@@ -141,7 +141,8 @@ class ItemRun {
     kernels::SoftmaxArgs softmax;
     softmax.scores = scratch_.scores.data();
     softmax.num_rows = num_rows_;
-    softmax.scale = call_.modifies ? 1.0F : call_.scale_log2;
+    softmax.is_natural = call_.modifies;
+    softmax.scale = call_.scale_log2;
     softmax.groups = groups;
     softmax.words = scratch_.words.data();
     softmax.row_max = split_.max;

@@ -40,7 +40,7 @@ static void modify_scores(const ModifyArgs& args) {
       const IntVec distance = hn::Sub(hn::LoadU(IntTag(), args.k_pos + key), q_pos);
       s = hn::MulAdd(slope, hn::ConvertTo(Tag(), distance), s);
     }
-    store(hn::Mul(s, broadcast(kLog2E)), args.scores + key);
+    store(s, args.scores + key);
   }
 }
 
@@ -54,7 +54,7 @@ HWY_INLINE float power_of_two(float difference) {
   return out;
 }
 
-template <bool kMasked>
+template <bool kMasked, bool kNatural>
 HWY_INLINE void move_maximum(const SoftmaxArgs& args, const GroupRange& range, int row) {
   const float* scores = args.scores + static_cast<std::ptrdiff_t>(row) * kTileKeys;
   const std::uint64_t* words = kMasked ? args.words + 2 * row : nullptr;
@@ -65,15 +65,22 @@ HWY_INLINE void move_maximum(const SoftmaxArgs& args, const GroupRange& range, i
     if (kMasked) s = hn::IfThenElse(visible_lanes(words, v), s, minus_infinity);
     best = hn::Max(best, s);
   }
-  // The maximum in log2 units, up to an even integer: every rescale is then an exact power of two.
   const float old_max = args.row_max[row];
-  const float tile_max = 2.0F * __builtin_ceilf(hn::GetLane(hn::MaxOfLanes(Tag(), best)) * args.scale * 0.5F);
+  float tile_max = hn::GetLane(hn::MaxOfLanes(Tag(), best));
+  // In log2 units up to an even integer: every rescale is then an exact power of two.
+  if (!kNatural) tile_max = 2.0F * __builtin_ceilf(tile_max * args.scale * 0.5F);
   const float new_max = tile_max > old_max ? tile_max : old_max;
   args.row_max[row] = new_max;
-  args.rescale[row] = new_max == old_max ? 1.0F : power_of_two(old_max - new_max);
+  if (new_max == old_max) {
+    args.rescale[row] = 1.0F;
+  } else if (kNatural) {
+    args.rescale[row] = hn::GetLane(exp2_flushed(broadcast((old_max - new_max) * kLog2E)));
+  } else {
+    args.rescale[row] = power_of_two(old_max - new_max);
+  }
 }
 
-template <bool kMasked>
+template <bool kMasked, bool kNatural>
 HWY_INLINE void add_weights(const SoftmaxArgs& args, const GroupRange& range, int row) {
   float* scores = args.scores + static_cast<std::ptrdiff_t>(row) * kTileKeys;
   const std::uint64_t* words = kMasked ? args.words + 2 * row : nullptr;
@@ -84,10 +91,12 @@ HWY_INLINE void add_weights(const SoftmaxArgs& args, const GroupRange& range, in
   float* row_sum = args.row_sum + static_cast<std::ptrdiff_t>(row) * kMaxSumLanes;
   Vec sum = hn::Mul(load(row_sum), broadcast(args.rescale[row]));
   for (int v = range.chunk_begin * kChunkVecs; v < range.chunk_end * kChunkVecs; ++v) {
-    // Rounded before the subtraction, as the maximum was: a fused one would differ from it by whole units
-    // when scores are large.
-    const Vec s = hn::Mul(load(scores + v * kLanes), scale);
-    Vec p = exp2_flushed(hn::Sub(s, max));
+    const Vec raw = load(scores + v * kLanes);
+    // Natural logits far from 0 that differ by little: their difference is exact, and a change of units
+    // before it would round at their size. A mere scale is rounded before the subtraction, as the maximum
+    // was: a fused one would differ from it by whole units when scores are large.
+    Vec p = exp2_flushed(kNatural ? hn::Mul(hn::Sub(raw, max), broadcast(kLog2E))
+                                  : hn::Sub(hn::Mul(raw, scale), max));
     if (kMasked) p = hn::IfThenElseZero(visible_lanes(words, v), p);
     store(p, scores + v * kLanes);
     sum = hn::Add(sum, p);
@@ -96,23 +105,32 @@ HWY_INLINE void add_weights(const SoftmaxArgs& args, const GroupRange& range, in
 }
 
 // All maxima of a group before its weights: a maximum is one long chain, and those of the rows overlap.
-template <bool kMasked>
+template <bool kMasked, bool kNatural>
 HWY_INLINE void softmax_group(const SoftmaxArgs& args, const GroupRange& range, int begin, int end) {
-  for (int row = begin; row < end; ++row) move_maximum<kMasked>(args, range, row);
-  for (int row = begin; row < end; ++row) add_weights<kMasked>(args, range, row);
+  for (int row = begin; row < end; ++row) move_maximum<kMasked, kNatural>(args, range, row);
+  for (int row = begin; row < end; ++row) add_weights<kMasked, kNatural>(args, range, row);
 }
 
-static void softmax_tile(const SoftmaxArgs& args) {
+template <bool kNatural>
+HWY_INLINE void softmax_rows(const SoftmaxArgs& args) {
   for (int row = 0; row < args.num_rows; row += kGroupRows) {
     const GroupRange& range = args.groups[row / kGroupRows];
     const int end = row + kGroupRows < args.num_rows ? row + kGroupRows : args.num_rows;
     if (range.chunk_begin >= range.chunk_end) {
       for (int r = row; r < end; ++r) args.rescale[r] = 1.0F;
     } else if (range.all_visible) {
-      softmax_group<false>(args, range, row, end);
+      softmax_group<false, kNatural>(args, range, row, end);
     } else {
-      softmax_group<true>(args, range, row, end);
+      softmax_group<true, kNatural>(args, range, row, end);
     }
+  }
+}
+
+static void softmax_tile(const SoftmaxArgs& args) {
+  if (args.is_natural) {
+    softmax_rows<true>(args);
+  } else {
+    softmax_rows<false>(args);
   }
 }
 

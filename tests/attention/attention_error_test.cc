@@ -186,6 +186,48 @@ TEST_P(AttentionErrorTest, ScoresUpTo1e30) {
   }
 }
 
+// Logits of thousands, equal up to a few units: what is lost at their size is lost in every weight. Numbers
+// of few bits leave the plain method nothing to round, so the rule asks for almost exact weights.
+TEST_P(AttentionErrorTest, LogitsFarFromZeroByAlibiAndByBias) {
+  const auto coords = [](std::int64_t begin, std::int64_t end) {
+    std::vector<TokenCoord> out;
+    for (std::int64_t pos = begin; pos < end; ++pos) out.push_back({.pos = pos});
+    return out;
+  };
+  for (const std::int64_t distance : {3000, 6000, 11000, 200000}) {
+    for (const bool few_bits : {false, true}) {
+      Batch batch;
+      batch.spec = make_spec(4, 2, 16, 16);
+      batch.spec.score.softmax_scale = 0.25;
+      add_sequence(batch, coords(distance, distance + 20), coords(0, 300), 21);
+      for (auto* values : {&batch.q, &batch.k}) {
+        for (float& x : *values) x = few_bits ? std::round(x) : x;
+      }
+      const std::string what = std::to_string(distance) + (few_bits ? ", few bits" : ", normal");
+      Batch by_alibi = batch;
+      by_alibi.spec.score.alibi_slopes = {0.5, 0.125, 0.75, 0.015625};
+      expect_rule(by_alibi, "alibi " + what);
+      Rng rng(22);
+      for (std::int64_t i = 0; i < 4 * 20 * 300; ++i) {
+        batch.bias.push_back(static_cast<float>(distance) / 2 + static_cast<float>(rng.next_below(40)) / 8);
+      }
+      expect_rule(batch, "bias " + what);
+      for (float& x : batch.bias) x = -x;
+      batch.spec.score.sink_logits = {static_cast<double>(-distance / 2), 3.0, -1e5, 0.0};
+      expect_rule(batch, "bias and sinks " + what);
+    }
+  }
+}
+
+TEST_P(AttentionErrorTest, ModifiedLogitsOverSeveralSplits) {
+  Batch batch;
+  batch.spec = make_spec(2, 1, 16, 16);
+  batch.spec.score.alibi_slopes = {0.001, 0.0};
+  batch.spec.score.sink_logits = {-2.0, 5.0};
+  add_sequence(batch, 3, 2 * 2048 + 500, 23);
+  expect_rule(batch, "slopes");
+}
+
 TEST_P(AttentionErrorTest, SubnormalAndTinyInputs) {
   for (const float factor : {1e-20F, 1e-38F, 1e-42F}) {
     Batch batch;

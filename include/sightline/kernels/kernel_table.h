@@ -65,8 +65,8 @@ struct ScoreArgs {
   float* scores = nullptr;             ///< [num_groups * 12][kTileKeys]
 };
 
-/// Natural logits in log2 units from dot products, in place, for what is not just a scale:
-///   s = dot * scale; s = cap * tanh(s / cap); s += bias; s += slope * (k_pos - q_pos); s *= log2(e).
+/// Natural logits from dot products, in place, for what is not just a scale:
+///   s = dot * scale; s = cap * tanh(s / cap); s += bias; s += slope * (k_pos - q_pos).
 struct ModifyArgs {
   float* scores = nullptr;  ///< one row of a tile
   int key_begin = 0, key_end = 0;
@@ -79,18 +79,21 @@ struct ModifyArgs {
   std::int32_t q_pos = 0;
 };
 
-/// The softmax of one tile, online: moves each row's maximum M (an even integer in log2 units, or minus
-/// infinity), scales its sums, replaces scores by p = exp2(score * scale - M), exactly 0 where not visible
-/// and below 2^-126, and adds them to the sums by lane (key mod num_sum_lanes).
+/// The softmax of one tile, online: moves each row's maximum M, scales its sums, replaces scores by p,
+/// exactly 0 where not visible and below 2^-126, and adds them to the sums by lane (key mod num_sum_lanes).
+///   dot products: p = exp2(score * scale - M), M an even integer in log2 units, or minus infinity;
+///   natural logits: p = e^(score - M), M the largest of them, so that logits far from 0 lose nothing to
+///   units.
 struct SoftmaxArgs {
   float* scores = nullptr;  ///< [num_groups * 12][kTileKeys], in and out
   int num_rows = 0;
-  float scale = 1.0F;  ///< to log2 units, > 0
+  bool is_natural = false;  ///< scores are natural logits, as modify_scores leaves them
+  float scale = 1.0F;       ///< of dot products, to log2 units, > 0
   const GroupRange* groups = nullptr;
   const std::uint64_t* words = nullptr;  ///< [num_rows][2]: visible keys by bit; unused in all_visible groups
   float* row_max = nullptr;              ///< [num_rows]: M, minus infinity before the first visible key
   float* row_sum = nullptr;              ///< [num_rows][kMaxSumLanes]
-  float* rescale = nullptr;              ///< [num_rows] out: 2^(old M - new M), what the outputs take
+  float* rescale = nullptr;              ///< [num_rows] out: what the outputs take, for old M - new M
 };
 
 /// out[row][dim] = out[row][dim] * rescale[row] + sum over keys ascending of p[row][key] * v[key][dim], one
