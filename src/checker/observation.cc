@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sightline/base/half.h"
+
 namespace sightline::checker {
 namespace {
 
@@ -17,6 +19,20 @@ Result<void> check_size(std::string_view name, const std::vector<double>& array,
 std::string_view to_string(ElementType type) {
   constexpr std::string_view kNames[] = {"f64", "f32", "bf16", "f16"};
   return kNames[static_cast<std::size_t>(type)];
+}
+
+double round_to(ElementType type, double x) {
+  switch (type) {
+    case ElementType::kBf16:
+      return to_f32(to_bf16(static_cast<float>(x)));
+    case ElementType::kF16:
+      return to_f32(to_f16(static_cast<float>(x)));
+    case ElementType::kF32:
+      return static_cast<float>(x);
+    case ElementType::kF64:
+      break;
+  }
+  return x;
 }
 
 bool Observation::is_self_attention() const {

@@ -16,6 +16,36 @@ int exit_code(Verdict verdict) {
                                                                                                          : 1;
 }
 
+std::int64_t VisibleSet::num_different() const {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < declared.size(); ++i) count += declared[i] != observed[i] ? 1 : 0;
+  return count;
+}
+
+namespace {
+
+// One text of 0 and 1 a row.
+Json rows_of(const std::vector<std::uint8_t>& pairs, std::int64_t kv_len) {
+  Json rows = JsonArray{};
+  std::string row;
+  for (const std::uint8_t pair : pairs) {
+    row += pair != 0 ? '1' : '0';
+    if (static_cast<std::int64_t>(row.size()) < kv_len) continue;
+    rows.push_back(row);
+    row.clear();
+  }
+  return rows;
+}
+
+Json to_json(const VisibleSet& set) {
+  Json json = JsonObject{};
+  json.set("declared", rows_of(set.declared, set.kv_len));
+  json.set("observed", rows_of(set.observed, set.kv_len));
+  return json;
+}
+
+}  // namespace
+
 Json to_json(const Report& report) {
   Json json = JsonObject{};
   json.set("schema", kReportSchema);
@@ -59,6 +89,10 @@ Json to_json(const Report& report) {
   } else {
     json.set("first_difference", Json());
   }
+  json.set("visible_set", report.visible_set ? to_json(*report.visible_set) : Json());
+  Json blind_spots = JsonArray{};
+  for (const std::string& spot : report.blind_spots) blind_spots.push_back(spot);
+  json.set("blind_spots", std::move(blind_spots));
   return json;
 }
 
@@ -82,6 +116,7 @@ std::string to_text(const Report& report) {
   }
   if (!report.evidence.empty()) text += "\n";
   for (const Evidence& e : report.evidence) text += fmt::format("  {:.3g}  {}\n", e.value, e.what);
+  for (const std::string& spot : report.blind_spots) text += fmt::format("  not seen  {}\n", spot);
   if (!report.next_probe.empty()) text += fmt::format("\n  next probe  {}\n", report.next_probe);
   return text;
 }

@@ -22,6 +22,14 @@ Result<void> position_offset(const Fault& fault, CallCoords& call) {
   return {};
 }
 
+// The counter is read for the queries alone; the keys were stored at the right positions.
+Result<void> query_position_offset(const Fault& fault, CallCoords& call) {
+  const std::vector<std::int64_t> right = call.kv_rope_pos;
+  SIGHTLINE_CHECK(position_offset(fault, call));
+  call.kv_rope_pos = right;
+  return {};
+}
+
 // A rotated key is rotated again when it is stored: R(p) R(p) k = R(2p) k, so its rotary position doubles.
 // (For a cos_sin_magnitude of 1: rotating twice would also apply any other one twice.)
 Result<void> rotated_twice(const Fault&, CallCoords& call) {
@@ -147,6 +155,10 @@ std::vector<FaultKind> position_rows() {
   std::vector<FaultKind> rows = {
       row("cache.position_offset", kSlot,
           "rotary positions restart at 0 in each chunk, or stand off by a constant", position_offset,
+          {{"offset", 0, "positions added in calls after the first; 0: restart", true}}),
+      row("cache.position_offset/queries", kSlot,
+          "rotary positions of queries restart at 0 in each chunk, or stand off; those of keys are right",
+          query_position_offset,
           {{"offset", 0, "positions added in calls after the first; 0: restart", true}}),
       row("cache.shift_rerotation/rotated_twice", kSlot,
           "keys that did not move are rotated by their position a second time", rotated_twice),

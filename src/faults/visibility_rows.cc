@@ -19,10 +19,16 @@ Result<void> replace_leaf(const Fault& fault, AttentionSpec& spec, MaskOp from, 
   return {};
 }
 
-// The causal frontier of row i of a call stands at position i, wherever the call begins: `pos` of a query is
-// its row. Rotation is untouched; ALiBi and dropout, which also read pos, follow the wrong frontier.
+// The causal frontier of row i of a call stands at the i-th key of the sequence, wherever the call begins:
+// `pos` of a query is that key's. Rotation is untouched; ALiBi and dropout, which also read pos, follow the
+// wrong frontier.
 Result<void> top_left_alignment(const Fault&, CallCoords& call) {
-  for (std::size_t i = 0; i < call.q_coords.size(); ++i) call.q_coords[i].pos = static_cast<std::int64_t>(i);
+  const auto first = std::ranges::find(call.q_coords, true, &TokenCoord::valid);
+  if (first == call.q_coords.end()) return {};
+  const std::int64_t pos_of_key_0 = first->pos - (first - call.q_coords.begin()) - call.num_cached;
+  for (std::size_t i = 0; i < call.q_coords.size(); ++i) {
+    call.q_coords[i].pos = pos_of_key_0 + static_cast<std::int64_t>(i);
+  }
   return {};
 }
 

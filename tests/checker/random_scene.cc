@@ -4,23 +4,8 @@
 #include <numeric>
 
 #include "checker/simulate.h"
-#include "sightline/base/half.h"
 
 namespace sightline::checker {
-
-double round_to(ElementType type, double x) {
-  switch (type) {
-    case ElementType::kBf16:
-      return to_f32(to_bf16(static_cast<float>(x)));
-    case ElementType::kF16:
-      return to_f32(to_f16(static_cast<float>(x)));
-    case ElementType::kF32:
-      return static_cast<float>(x);
-    case ElementType::kF64:
-      break;
-  }
-  return x;
-}
 
 RandomScene::RandomScene(std::uint64_t seed)
     : rng_(seed),

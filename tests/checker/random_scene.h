@@ -40,7 +40,4 @@ class RandomScene {
   Seen seen_;
 };
 
-/// Numbers as the type holds them.
-double round_to(ElementType type, double x);
-
 }  // namespace sightline::checker

@@ -15,6 +15,8 @@ namespace sightline::checker {
 /// The type that the outputs were computed in. It decides how much difference is rounding.
 enum class ElementType : std::uint8_t { kF64, kF32, kBf16, kF16 };
 [[nodiscard]] std::string_view to_string(ElementType type);
+/// The nearest number that the type holds.
+[[nodiscard]] double round_to(ElementType type, double x);
 
 /// One sequence: inputs as they were given to whoever is being checked, outputs as they came back. Arrays are
 /// dense; an output that was not given is empty.

@@ -58,6 +58,16 @@ struct Difference {
   double got = 0;
 };
 
+/// Who sees whom: what was declared, and what one-hot values showed. 1 = visible.
+struct VisibleSet {
+  std::int64_t q_len = 0;
+  std::int64_t kv_len = 0;
+  std::vector<std::uint8_t> declared;  ///< [q_len, kv_len]
+  std::vector<std::uint8_t> observed;  ///< [q_len, kv_len], by any head
+
+  [[nodiscard]] std::int64_t num_different() const;
+};
+
 struct Report {
   Verdict verdict = Verdict::kUnknown;
   std::string summary;             ///< the verdict in one line of words
@@ -65,6 +75,8 @@ struct Report {
   std::vector<Evidence> evidence;
   std::string next_probe;  ///< what would tell the remaining hypotheses apart; empty: nothing to ask
   std::optional<Difference> first_difference;
+  std::optional<VisibleSet> visible_set;  ///< where it was measured
+  std::vector<std::string> blind_spots;   ///< what was declared and not probed, and why
 };
 
 inline constexpr int kReportSchema = 1;

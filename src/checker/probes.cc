@@ -1,0 +1,183 @@
+#include "checker/probes.h"
+
+#include <algorithm>
+
+#include "sightline/base/rng.h"
+
+namespace sightline::checker {
+namespace {
+
+constexpr std::int64_t kMinTokens = 33;
+constexpr std::int64_t kMaxTokens = 768;
+constexpr std::int64_t kFarPosition = 5000;  // beyond the tables and the precision that short tests reach
+constexpr double kLoud = 6.0;                // factor of q: logits that a cap or a weak fill changes
+
+bool needs_segments(const MaskSpec& mask) {
+  constexpr MaskOp kOps[] = {MaskOp::kSegment, MaskOp::kSpan, MaskOp::kQueryIs, MaskOp::kKeyIs};
+  return std::ranges::any_of(kOps, [&](MaskOp op) { return uses(mask, op); });
+}
+
+// Makes questions of one spec; each draws inputs of its own.
+class ProbeMaker {
+ public:
+  ProbeMaker(const AttentionSpec& spec, const SubjectTraits& traits, const CheckOptions& options)
+      : spec_(spec),
+        traits_(traits),
+        type_(options.type),
+        num_tokens_(options.num_tokens > 0 ? options.num_tokens : telling_length(spec.mask)),
+        rng_(options.seed) {}
+
+  // All tokens as queries and keys, in one call.
+  Observation whole(std::int64_t num_tokens) {
+    Observation o;
+    o.spec = spec_;
+    o.type = type_;
+    o.kv_coords = tokens(num_tokens);
+    o.q_coords = o.kv_coords;
+    const HeadSpec& heads = spec_.heads;
+    fill(o.q, num_tokens * heads.num_q_heads * heads.qk_head_dim);
+    fill(o.k, num_tokens * heads.num_kv_heads * heads.qk_head_dim);
+    fill(o.v, num_tokens * heads.num_kv_heads * heads.v_head_dim);
+    return o;
+  }
+  Observation whole() { return whole(num_tokens_); }
+
+  // The last third of the tokens as queries, the rest in the cache.
+  Observation continued() {
+    Observation o = whole(num_tokens_ + 4);
+    const std::int64_t q_len = o.kv_len() / 3;
+    o.q_coords.assign(o.kv_coords.end() - q_len, o.kv_coords.end());
+    o.q.resize(static_cast<std::size_t>(q_len * spec_.heads.num_q_heads * spec_.heads.qk_head_dim));
+    return o;
+  }
+
+  Observation far() {
+    Observation o = whole();
+    for (std::vector<TokenCoord>* coords : {&o.q_coords, &o.kv_coords}) {
+      for (TokenCoord& coord : *coords) {
+        coord.pos += kFarPosition;
+        coord.segment_start += kFarPosition;
+      }
+    }
+    return o;
+  }
+
+  Observation loud() {
+    Observation o = whole();
+    for (double& x : o.q) x = round_to(type_, kLoud * x);
+    return o;
+  }
+
+  Observation padded() {
+    Observation o = whole();
+    constexpr std::int64_t kPads = 3;
+    for (std::int64_t i = 0; i < kPads; ++i) o.kv_coords[static_cast<std::size_t>(i)].valid = false;
+    for (TokenCoord& coord : o.kv_coords) {
+      coord.pos -= kPads;
+      coord.segment_start = std::max<std::int64_t>(coord.segment_start - kPads, 0);
+    }
+    o.q_coords = o.kv_coords;
+    return o;
+  }
+
+  Observation with_gradients() {
+    Observation o = whole();
+    fill(o.d_out, o.q_len() * spec_.heads.num_q_heads * spec_.heads.v_head_dim);
+    return o;
+  }
+
+  // Chunks of unlike lengths, single tokens among them.
+  std::vector<std::int64_t> chunk_begins(std::int64_t q_len) {
+    std::vector<std::int64_t> begins;
+    constexpr std::int64_t kLengths[] = {7, 1, 4, 1, 1, 6, 2};
+    std::size_t i = 0;
+    const std::int64_t stretch = std::max<std::int64_t>(1, q_len / 40);
+    for (std::int64_t begin = 0; begin < q_len; begin += stretch * kLengths[i++ % std::size(kLengths)]) {
+      begins.push_back(begin);
+    }
+    return begins;
+  }
+
+ private:
+  void fill(std::vector<double>& x, std::int64_t count) {
+    x.resize(static_cast<std::size_t>(count));
+    for (double& y : x) y = round_to(type_, 1.5 * rng_.next_normal());
+  }
+
+  // Positions from 0; documents, spans and flags where the mask reads them and the subject is told.
+  std::vector<TokenCoord> tokens(std::int64_t n) {
+    std::vector<TokenCoord> coords = coords_range(0, n);
+    if (!traits_.takes_segments || !needs_segments(spec_.mask)) return coords;
+    const std::int64_t borders[] = {0, 2 * n / 5, 2 * n / 5 + n / 4, n};
+    for (int s = 0; s < 3; ++s) {
+      for (std::int64_t i = borders[s]; i < borders[s + 1]; ++i) {
+        TokenCoord& coord = coords[static_cast<std::size_t>(i)];
+        coord.segment = s;
+        coord.segment_start = borders[s];
+        const std::int64_t inside = i - borders[s];
+        coord.span = inside >= 2 && inside < 5 ? 1 : 0;
+        coord.flags = static_cast<std::uint32_t>(rng_.next_u64());
+      }
+    }
+    return coords;
+  }
+
+  const AttentionSpec& spec_;
+  const SubjectTraits& traits_;
+  ElementType type_;
+  std::int64_t num_tokens_;
+  Rng rng_;
+};
+
+}  // namespace
+
+std::int64_t telling_length(const MaskSpec& mask) {
+  std::int64_t n = kMinTokens;
+  for (const MaskNode& node : mask.nodes) {
+    const bool reaches = node.op == MaskOp::kWindow || node.op == MaskOp::kChunk ||
+                         node.op == MaskOp::kFirst || node.op == MaskOp::kAhead;
+    if (reaches && node.n < kMaxTokens) n = std::max(n, node.n + node.n / 3 + 7);
+  }
+  return std::min(n, kMaxTokens);
+}
+
+std::vector<Probe> make_probes(const AttentionSpec& spec, const SubjectTraits& traits,
+                               const CheckOptions& options) {
+  ProbeMaker make(spec, traits, options);
+  std::vector<Probe> probes;
+  probes.push_back({"whole", make.whole()});
+  if (traits.takes_chunks) {
+    Probe chunks{"chunks", probes.front().question};
+    chunks.question.call_begins = make.chunk_begins(chunks.question.q_len());
+    probes.push_back(std::move(chunks));
+    if (!traits.holds_cache) probes.push_back({"continued", make.continued()});
+  }
+  if (traits.takes_positions) probes.push_back({"far positions", make.far()});
+  probes.push_back({"large logits", make.loud()});
+  if (traits.takes_padding) probes.push_back({"padding", make.padded()});
+  if (traits.takes_gradients) probes.push_back({"gradients", make.with_gradients()});
+  return probes;
+}
+
+std::vector<std::string> blind_spots(const AttentionSpec& spec, const SubjectTraits& traits,
+                                     std::int64_t num_tokens) {
+  std::vector<std::string> spots;
+  for (const MaskNode& node : spec.mask.nodes) {
+    if ((node.op == MaskOp::kWindow || node.op == MaskOp::kChunk) && node.n >= num_tokens) {
+      spots.push_back(
+          fmt::format("{} reaches further than the {} tokens of a probe", to_string(node), num_tokens));
+    }
+  }
+  if (needs_segments(spec.mask) && !traits.takes_segments) {
+    spots.push_back("the subject is not told documents, spans or flags: every token is of one document");
+  }
+  if (!traits.takes_chunks)
+    spots.push_back("the subject takes no fewer queries than keys: no chunks, no cache");
+  if (!traits.takes_positions && spec.rope.pairing != RopePairing::kNone) {
+    spots.push_back("the subject is not told positions: nothing beyond the first tokens");
+  }
+  if (!traits.takes_gradients) spots.push_back("the subject gives no gradients: forward only");
+  return spots;
+}
+
+}  // namespace sightline::checker
