@@ -4,9 +4,13 @@ Arrays are [tokens, heads, dim], or [batch, tokens, heads, dim] with sequences o
 than query heads. Queries without positions are the last tokens of the keys.
 """
 from . import reference
-from ._attention import attention, attention_spec
-from ._core import AttentionSpec
+from ._attention import attention, attention_backward
+from ._core import AttentionSpec, RopeSpec
+from ._kv_cache import KvCache
 from ._mask import draw, why
 from ._report import Fault, Report, diagnose
+from ._rope import rope, rope_frequencies
+from ._spec import attention_spec, rope_spec
 
-__all__ = ["AttentionSpec", "Fault", "Report", "attention", "attention_spec", "diagnose", "draw", "reference", "why"]
+__all__ = ["AttentionSpec", "Fault", "KvCache", "Report", "RopeSpec", "attention", "attention_backward",
+           "attention_spec", "diagnose", "draw", "reference", "rope", "rope_frequencies", "rope_spec", "why"]

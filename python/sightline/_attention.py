@@ -1,73 +1,101 @@
-"""attention and its declaration."""
-import json
-
+"""Attention by the engine, and its gradients."""
 import numpy as np
 
-from ._core import AttentionSpec, attention_forward
+from . import reference
+from ._arrays import engine_array, like, per_sequence, sizes, to_numpy
+from ._core import attention_forward
+from ._spec import spec_for, uses_dense, with_dense
 from ._tokens import make_tokens
 
 
-def attention_spec(*, num_q_heads, num_kv_heads=None, qk_head_dim, v_head_dim=None, mask="causal", rope="none",
-                   rotary_dim=None, theta=10000.0, softmax_scale=None, logit_softcap=0.0, alibi_slopes=None,
-                   sink_logits=None, **more):
-    """An AttentionSpec from its most used fields; `more` are whole members of its JSON form.
+def score_arrays(spec, bias, dense, batch, q_len, kv_len):
+    """(spec, bias [batch, heads, q_len, kv_len], dense [batch, q_len, kv_len]) as the compiled module takes them.
 
-    rope: "none", "interleaved" (neighbours turn together) or "half_split". ValueError for what does not fit.
+    A matrix of its own for each head has no form as a rule; it becomes a bias of minus infinity.
     """
-    spec = {"heads": {"num_q_heads": num_q_heads, "num_kv_heads": num_kv_heads or num_q_heads,
-                      "qk_head_dim": qk_head_dim, "v_head_dim": v_head_dim or qk_head_dim},
-            "mask": mask}
-    if rope != "none":
-        spec["rope"] = {"pairing": rope, "rotary_dim": rotary_dim or qk_head_dim, "theta": float(theta)}
-    score = {}
-    if softmax_scale is not None:
-        score["softmax_scale"] = float(softmax_scale)
-    if logit_softcap:
-        score["logit_softcap"] = float(logit_softcap)
-    if alibi_slopes is not None:
-        score["alibi_slopes"] = [float(x) for x in alibi_slopes]
-    if sink_logits is not None:
-        score["sink_logits"] = [float(x) for x in sink_logits]
-    if score:
-        spec["score"] = score
-    spec.update(more)
-    return AttentionSpec.from_json(json.dumps(spec))
+    heads = spec.num_q_heads
+    if bias is not None:
+        bias = per_sequence(bias, "bias", batch, heads, q_len, kv_len, np.float32)
+    if dense is None:
+        return spec, bias, None
+    by_head = dense.ndim == 4 and dense.shape[1] != 1
+    table = per_sequence(dense, "dense", batch, heads if by_head else 1, q_len, kv_len, np.uint8)
+    if by_head:
+        if uses_dense(spec):
+            raise ValueError(f"dense has a matrix for each head, and the mask {spec.mask!r} has the rule dense: "
+                             "give one matrix, or a mask without the rule")
+        hidden = np.where(table, np.float32(0), np.float32(-np.inf))
+        return spec, hidden if bias is None else bias + hidden, None
+    return (spec if uses_dense(spec) else with_dense(spec)), bias, table[:, 0]
 
 
-def flatten(array, name):
-    """[batch, tokens, heads, dim] as [batch * tokens, heads, dim], without a copy where the strides allow it."""
-    array = np.asarray(array)
-    if array.ndim == 3:
-        return array, 1
-    if array.ndim != 4:
-        raise ValueError(f"{name} has shape {list(array.shape)}, expected [tokens, heads, dim] or "
-                         "[batch, tokens, heads, dim]")
-    return array.reshape(-1, *array.shape[2:]), array.shape[0]
-
-
-def attention(q, k, v, spec, *, bias=None, return_lse=False, num_threads=0, **tokens):
-    """Attention by the engine, f32.
+def attention(q, k, v, spec, *, bias=None, dense=None, rope_length=0, return_lse=False, num_threads=0, **tokens):
+    """Attention by the engine, computed in f32.
 
     out[i, h] = sum_j p[i, h, j] v[j, g], p the softmax of the scores that the spec's mask lets query i see.
 
-    q, k, v  [tokens, heads, dim] or [batch, tokens, heads, dim]; before rotation
-    bias     [num_q_heads, query rows, key rows] or broadcastable; minus infinity hides
-    tokens   q_pos, kv_pos, q_rope_pos, kv_rope_pos, q_segment, kv_segment, q_span, kv_span, q_flags, kv_flags, valid
+    q, k, v      [tokens, heads, dim] or [batch, tokens, heads, dim]; before rotation. float32 without a copy;
+                 float16 and bfloat16 are widened, and the result is rounded back to them
+    spec         an AttentionSpec, or the text of a mask such as "causal & window(256)" with the arrays' heads
+    bias         added to scores after scale and softcap; broadcasts to [batch, num_q_heads, q_len, kv_len];
+                 minus infinity hides
+    dense        bool, True is visible, broadcasts to the same; what the mask's rule `dense` says, or joined to
+                 the mask with & when it has no such rule
+    rope_length  tokens the sequences are set up for, for scalings that depend on it
+    tokens       q_pos, kv_pos, q_rope_pos, kv_rope_pos, q_segment, kv_segment, q_span, kv_span, q_flags, kv_flags,
+                 valid; queries without positions are the last tokens of the keys
 
     A query that sees no key gives 0. Bits do not depend on batch, chunking or num_threads (0: all cores).
-    ValueError for what does not fit; other types than f32 are refused, not converted.
+    The interpreter's lock is free meanwhile. ValueError for what does not fit. A torch tensor gives torch tensors,
+    anything else numpy. Cost: proportional to the visible pairs for masks made of ranges.
     """
-    flat_q, num_sequences = flatten(q, "q")
-    flat_k, _ = flatten(k, "k")
-    flat_v, _ = flatten(v, "v")
-    for name, array in (("q", flat_q), ("k", flat_k), ("v", flat_v)):
-        if array.dtype != np.float32:
-            raise ValueError(f"{name} is {array.dtype}, expected float32")
-    q_len, kv_len = flat_q.shape[0] // num_sequences, flat_k.shape[0] // num_sequences
-    q_tokens, kv_tokens = make_tokens(q_len, kv_len, num_sequences, **tokens)
-    if bias is not None:
-        bias = np.broadcast_to(np.asarray(bias, np.float32), (spec.num_q_heads, flat_q.shape[0], kv_len))
-    out, lse = attention_forward(spec, flat_q, flat_k, flat_v, q_tokens, kv_tokens, num_sequences, bias, num_threads)
-    shape = np.shape(q)[:-1]
-    out = out.reshape(*shape, spec.v_head_dim)
-    return (out, lse.reshape(shape)) if return_lse else out
+    batch, q_len = sizes(q, "q")
+    kv_len = sizes(k, "k")[1]
+    spec, bias, dense = score_arrays(spec_for(q, k, v, spec), bias, dense, batch, q_len, kv_len)
+    q_tokens, kv_tokens = make_tokens(q_len, kv_len, batch, **tokens)
+    arrays = [engine_array(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))]
+    out, lse = attention_forward(spec, *arrays, q_tokens, kv_tokens, bias, dense, rope_length, num_threads)
+    shape = tuple(arrays[0].shape)[:-1]
+    out = like(out.reshape(*shape, spec.v_head_dim), q)
+    return (out, like(lse.reshape(shape), lse)) if return_lse else out
+
+
+def attention_backward(q, k, v, d_out, spec, *, d_lse=None, bias=None, dense=None, rope_length=0, **tokens):
+    """Gradients of `attention` in float64, by the oracle: exact, slow, one thread.
+
+    d_out   as the output of `attention`; d_lse as its log-sum-exps, or None
+    others  as in `attention`
+
+    Returns Gradients(d_q, d_k, d_v, d_bias, d_alibi_slopes, d_sink_logits) as float64 numpy arrays: of q and k
+    before rotation, of k and v without repeating them for their query heads, of the bias in its own shape. None
+    for what the call does not have. Cost: O(q_len * kv_len) for each head, whatever the mask.
+    """
+    batch, q_len = sizes(q, "q")
+    kv_len = sizes(k, "k")[1]
+    spec = spec_for(q, k, v, spec)
+    bias_shape = None if bias is None else np.shape(to_numpy(bias))
+    spec, bias, dense = score_arrays(spec, bias, dense, batch, q_len, kv_len)
+    arrays = [to_numpy(x, np.float64) for x in (q, k, v, d_out)]
+    shapes = [x.shape for x in arrays]
+    rows = [x.reshape(batch, *x.shape[-3:]) for x in arrays]
+    if d_lse is not None:
+        d_lse = to_numpy(d_lse, np.float64).reshape(batch, q_len, -1)
+    q_all, kv_all = make_tokens(q_len, kv_len, batch, **tokens)
+    each = []
+    for b in range(batch):
+        each.append(reference.backward_of(
+            spec, *(x[b] for x in rows), None if d_lse is None else d_lse[b],
+            q_all.slice(b * q_len, q_len), kv_all.slice(b * kv_len, kv_len),
+            None if bias is None else bias[b].astype(np.float64), None if dense is None else dense[b],
+            rope_length))
+    d_q, d_k, d_v = (np.stack([e[i] for e in each]).reshape(shapes[i]) for i in range(3))
+    d_bias = None if bias_shape is None else sum_to(np.stack([e.d_bias for e in each]), bias_shape)
+    slopes, sinks = (None if each[0][i] is None else np.sum([e[i] for e in each], axis=0) for i in (4, 5))
+    return reference.Gradients(d_q, d_k, d_v, d_bias, slopes, sinks)
+
+
+def sum_to(x, shape):
+    """`x` summed over the axes along which an array of `shape` was broadcast."""
+    x = x.sum(axis=tuple(range(x.ndim - len(shape))))
+    wide = tuple(i for i, size in enumerate(shape) if size == 1 and x.shape[i] != 1)
+    return x.sum(axis=wide, keepdims=True) if wide else x

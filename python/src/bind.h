@@ -61,6 +61,9 @@ struct Tokens {
 
 void bind_spec(nb::module_& m);
 void bind_attention(nb::module_& m);
+void bind_reference(nb::module_& m);
+void bind_rope(nb::module_& m);
+void bind_kv_cache(nb::module_& m);
 void bind_checker(nb::module_& m);
 
 }  // namespace sightline::python

@@ -42,6 +42,17 @@ Tokens make_tokens(const Column& pos, const std::optional<Column>& rope_pos,
   return tokens;
 }
 
+Tokens slice(const Tokens& tokens, std::size_t begin, std::size_t count) {
+  if (begin > tokens.coords.size() || count > tokens.coords.size() - begin) {
+    throw nb::value_error(fmt::format("{} tokens from {} of {}", count, begin, tokens.coords.size()).c_str());
+  }
+  const auto part = [&](const auto& all) {
+    using Column = std::remove_cvref_t<decltype(all)>;
+    return all.empty() ? Column{} : Column(all.data() + begin, all.data() + begin + count);
+  };
+  return {part(tokens.coords), part(tokens.rope_pos)};
+}
+
 // Where the segments of one sequence start: the first valid position among its keys, which its queries share.
 void set_segment_starts(std::span<TokenCoord> q, std::span<TokenCoord> kv) {
   std::map<std::int32_t, std::int64_t> starts;
@@ -85,7 +96,8 @@ void bind_spec(nb::module_& m) {
           },
           nb::arg("pos"), nb::arg("rope_pos") = nb::none(), nb::arg("segment") = nb::none(),
           nb::arg("span") = nb::none(), nb::arg("flags") = nb::none(), nb::arg("valid") = nb::none())
-      .def("__len__", [](const Tokens& tokens) { return tokens.coords.size(); });
+      .def("__len__", [](const Tokens& tokens) { return tokens.coords.size(); })
+      .def("slice", &slice, nb::arg("begin"), nb::arg("count"), "Tokens [begin, begin + count).");
   m.def("set_segment_starts", &set_all_segment_starts, nb::arg("q"), nb::arg("kv"), nb::arg("num_sequences"),
         "Sets where each segment starts, for queries and keys, from the keys.");
 
@@ -96,6 +108,9 @@ void bind_spec(nb::module_& m) {
       .def("__repr__", [](const AttentionSpec& spec) { return "AttentionSpec(" + describe(spec) + ")"; })
       .def("__eq__", [](const AttentionSpec& a, const AttentionSpec& b) { return a == b; })
       .def_prop_ro("mask", [](const AttentionSpec& spec) { return to_string(spec.mask); })
+      .def_prop_ro("rope", [](const AttentionSpec& spec) { return spec.rope; })
+      .def_prop_ro("softmax_scale",
+                   [](const AttentionSpec& spec) { return softmax_scale(spec.score, spec.heads); })
       .def_prop_ro("num_q_heads", [](const AttentionSpec& spec) { return spec.heads.num_q_heads; })
       .def_prop_ro("num_kv_heads", [](const AttentionSpec& spec) { return spec.heads.num_kv_heads; })
       .def_prop_ro("qk_head_dim", [](const AttentionSpec& spec) { return spec.heads.qk_head_dim; })

@@ -4,7 +4,10 @@
 
 NB_MODULE(_core, m) {
   m.doc() = "The compiled part of the package sightline.";
+  sightline::python::bind_rope(m);
   sightline::python::bind_spec(m);
   sightline::python::bind_attention(m);
+  sightline::python::bind_reference(m);
+  sightline::python::bind_kv_cache(m);
   sightline::python::bind_checker(m);
 }
