@@ -1,9 +1,9 @@
-// `sightline check`: what a dump of arrays says about the implementation that wrote it.
+// `sightline check`: what a dump of arrays, or answers to probes, say about an implementation.
 #include <algorithm>
 
+#include "apps/check/declaration.h"
+#include "apps/check/subject_options.h"
 #include "apps/command.h"
-#include "apps/rope_options.h"
-#include "sightline/base/file.h"
 #include "sightline/checker/diagnose.h"
 #include "sightline/subjects/dump/dump.h"
 
@@ -11,110 +11,118 @@ namespace sightline::apps {
 
 namespace {
 
-constexpr std::uint64_t kMaxSpecBytes = std::uint64_t{1} << 20;
-
-// What the options say of the meaning.
-struct Declaration {
-  std::string mask = "causal";
-  std::string rope = "none";
-  std::optional<int> rotary_dim;
-  RopeOptions rope_options;
-  std::optional<double> scale;
-  double softcap = 0.0;
-  bool has_alibi = false;
-
-  friend bool operator==(const Declaration&, const Declaration&) = default;
+struct DumpQuestion {
+  std::filesystem::path dump;
+  std::string axes;
+  std::vector<std::string> names;
 };
 
 struct CheckQuestion {
-  std::filesystem::path dump;
-  std::filesystem::path spec;
-  Declaration declaration;
-  std::string axes;
-  std::vector<std::string> names;
+  DeclarationOptions declaration;
+  DumpQuestion dump;
+  SubjectOptions subject;
   std::optional<std::string> type;
 };
 
+// A report with what it stands on.
+struct Answer {
+  checker::Report report;
+  AttentionSpec spec;
+  std::vector<std::string> assumptions;
+};
+
 void add_options(Cli& cli, CheckQuestion& question) {
-  cli.positional("DUMP", question.dump, "an .npz or .safetensors file, or a folder of .npy files").required();
-  Declaration& declared = question.declaration;
-  cli.option("--spec", question.spec, "FILE",
-             "the declaration as JSON, in place of the options from --mask to --alibi");
-  cli.option("--mask", declared.mask, "TEXT", "who sees whom, for example 'causal & window(256)'");
-  cli.option("--rope", declared.rope, "WORD",
-             "whether q and k are rotated, and which components turn together")
-      .choices({"none", "half_split", "interleaved"});
-  cli.option("--rotary-dim", declared.rotary_dim, "N", "components that rotate; all of a head if not given")
-      .range(2, 4096);
-  add_rope_options(cli, declared.rope_options);
-  cli.option("--scale", declared.scale, "X", "softmax scale; 1/sqrt(head dim) if not given");
-  cli.option("--softcap", declared.softcap, "X", "cap of the logits; 0: none");
-  cli.flag("--alibi", declared.has_alibi, "scores have ALiBi with the usual slopes");
-  cli.option("--axes", question.axes, "ORDER", "axes of q: td, thd, htd, bthd or bhtd; guessed if not given");
-  cli.option("--name", question.names, "OURS=THEIRS", "what the dump calls an array; may be repeated");
-  cli.option("--type", question.type, "TYPE", "what the outputs were computed in; guessed if not given")
+  cli.positional("DUMP", question.dump.dump, "an .npz or .safetensors file, or a folder of .npy files");
+  add_subject_options(cli, question.subject);
+  add_declaration_options(cli, question.declaration);
+  cli.option("--axes", question.dump.axes, "ORDER",
+             "axes of q in a dump: td, thd, htd, bthd or bhtd; guessed if not given");
+  cli.option("--name", question.dump.names, "OURS=THEIRS", "what the dump calls an array; may be repeated");
+  cli.option("--type", question.type, "TYPE",
+             "what the outputs are computed in; guessed from a dump, else f32, if not given")
       .choices({"f64", "f32", "bf16", "f16"});
 }
 
-// Options that would change nothing are refused: a declaration other than the intended one names a fault that
-// is none.
-Result<void> check_declaration(const CheckQuestion& question) {
-  const Declaration& declared = question.declaration;
-  if (!question.spec.empty() && declared != Declaration{}) {
-    return fail(ErrorKind::kInvalidArgument,
-                "check: --spec holds the whole declaration, got options of it beside the file");
+std::optional<checker::ElementType> chosen_type(const CheckQuestion& question) {
+  for (int t = 0; t < 4; ++t) {
+    const auto type = static_cast<checker::ElementType>(t);
+    if (checker::to_string(type) == question.type) return type;
   }
-  if (declared.rope == "none" && (declared.rotary_dim || declared.rope_options != RopeOptions{})) {
-    return fail(
-        ErrorKind::kInvalidArgument,
-        "check: --rotary-dim, --theta, --scaling and its numbers need --rope half_split or interleaved");
-  }
-  return {};
-}
-
-// Heads of the dump are known only when it is read; whatever hangs on them is set then.
-Result<AttentionSpec> declared_spec(const CheckQuestion& question, const HeadSpec& heads) {
-  AttentionSpec spec;
-  if (!question.spec.empty()) {
-    SIGHTLINE_TRY(const std::string text, read_file(question.spec, kMaxSpecBytes));
-    SIGHTLINE_TRY(const Json json, parse_json(text, question.spec.string()));
-    SIGHTLINE_TRY(spec, attention_spec_from_json(json));
-    return spec;
-  }
-  const Declaration& declared = question.declaration;
-  SIGHTLINE_TRY(spec.mask, parse_mask(declared.mask));
-  if (declared.rope != "none") {
-    const int rotary_dim = declared.rotary_dim.value_or(heads.qk_head_dim);
-    SIGHTLINE_TRY(spec.rope,
-                  to_rope_spec(declared.rope_options, *parse_rope_pairing(declared.rope), rotary_dim));
-  }
-  spec.score.softmax_scale = declared.scale;
-  spec.score.logit_softcap = declared.softcap;
-  if (declared.has_alibi) spec.score.alibi_slopes = alibi_slopes(heads.num_q_heads);
-  return spec;
+  return std::nullopt;
 }
 
 Result<subjects::DumpOptions> dump_options(const CheckQuestion& question) {
   subjects::DumpOptions options;
-  options.axes = question.axes;
-  for (const std::string& name : question.names) {
+  options.axes = question.dump.axes;
+  for (const std::string& name : question.dump.names) {
     const auto equals = name.find('=');
     if (equals == std::string::npos || equals == 0) {
       return fail(ErrorKind::kInvalidArgument, "check: --name {}, expected OURS=THEIRS", name);
     }
     options.names.emplace_back(name.substr(0, equals), name.substr(equals + 1));
   }
-  for (int t = 0; t < 4; ++t) {
-    const auto type = static_cast<checker::ElementType>(t);
-    if (checker::to_string(type) == question.type) options.type = type;
-  }
+  options.type = chosen_type(question);
   return options;
+}
+
+Result<Answer> answer_from_dump(const CheckQuestion& question) {
+  SubjectOptions untouched;
+  if (question.subject != untouched) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --heads, --tokens and the like are for --process, --library or --engine; a dump has "
+                "its own sizes");
+  }
+  SIGHTLINE_TRY(subjects::DumpOptions options, dump_options(question));
+  SIGHTLINE_TRY(const subjects::Dump dump, subjects::read_dump(question.dump.dump));
+  SIGHTLINE_TRY(const HeadSpec heads, subjects::read_heads(dump, options));
+  SIGHTLINE_TRY(options.spec, declared_spec(question.declaration, heads));
+  SIGHTLINE_TRY(const subjects::DumpContent content, subjects::read_observations(dump, options));
+  SIGHTLINE_TRY(checker::Report report, checker::diagnose(content.observations));
+  return Answer{std::move(report), content.observations.front().spec, content.assumptions};
+}
+
+Result<Answer> answer_from_subject(const CheckQuestion& question, Output& err) {
+  if (!question.dump.axes.empty() || !question.dump.names.empty() || !question.dump.dump.empty()) {
+    return fail(ErrorKind::kInvalidArgument, "check: DUMP, --axes and --name are for a dump, not for {}",
+                question.subject.process.empty() ? "--library or --engine" : "--process");
+  }
+  SIGHTLINE_TRY(const HeadSpec heads, subject_heads(question.subject));
+  SIGHTLINE_TRY(AttentionSpec spec, declared_spec(question.declaration, heads));
+  // A file that states no heads means those of the options.
+  if (spec.heads == HeadSpec{}) spec.heads = heads;
+  SIGHTLINE_CHECK(validate(spec));
+  SIGHTLINE_TRY(checker::CheckOptions options, check_options(question.subject));
+  options.type = chosen_type(question).value_or(checker::ElementType::kF32);
+  Progress progress(err);
+  options.progress = [&](int done, int total, std::string_view step) {
+    progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total), step);
+  };
+  const Result<std::unique_ptr<checker::Subject>> subject = start_subject(question.subject);
+  if (!subject && subject.error().kind == ErrorKind::kIo) {
+    return Answer{checker::broken_report("it was started", subject.error().message), spec, {}};
+  }
+  if (!subject) return tl::unexpected<Error>(subject.error());
+  SIGHTLINE_TRY(checker::Report report, checker::check(**subject, spec, options));
+  return Answer{std::move(report), spec, {}};
 }
 
 Json to_json(const std::vector<std::string>& lines) {
   Json json = JsonArray{};
   for (const std::string& line : lines) json.push_back(line);
   return json;
+}
+
+void print(const Answer& answer, bool as_json, Output& out) {
+  if (as_json) {
+    Json document = checker::to_json(answer.report);
+    document.set("declared", describe(answer.spec));
+    document.set("assumptions", to_json(answer.assumptions));
+    out.print("{}\n", document.dump(2));
+    return;
+  }
+  out.write(checker::to_text(answer.report));
+  out.print("\n  declared  {}\n", describe(answer.spec));
+  for (const std::string& line : answer.assumptions) out.print("  assumed   {}\n", line);
 }
 
 }  // namespace
@@ -124,34 +132,26 @@ Result<int> run_check(Invocation& call) {
   bool json = false;
   Cli cli(
       "check",
-      "Says whether arrays are what was declared, and if not, which fault explains them. The dump holds q, k "
-      "and v before rotation and at least one of out, lse, weights, d_q, d_k and d_v.");
+      "Says whether an implementation does what was declared, and if not, which fault explains it. What is "
+      "checked is a dump of its arrays (q, k and v before rotation and at least one of out, lse, weights, "
+      "d_q, d_k and d_v), or something that runs and answers probes.");
   add_options(cli, question);
   cli.flag("--json", json, "one JSON document on standard output");
   cli.report_options();
   cli.epilog(
       "  sightline check layer0.npz --mask 'causal & window(256)' --rope half_split --theta 500000\n"
+      "  sightline check --process 'python3 mine.py' --heads 8/2 --head-dim 64 --mask causal\n"
+      "  sightline check --library ./libmine.so --mask 'causal & window(16)'\n"
       "Exit: 0 agrees, rounding or a convention; 1 anything else; 65 or 66 when the dump cannot be read.");
   if (auto ended = cli.parse(call)) return *ended;
-  SIGHTLINE_CHECK(check_declaration(question));
-  SIGHTLINE_TRY(subjects::DumpOptions options, dump_options(question));
-  SIGHTLINE_TRY(const subjects::Dump dump, subjects::read_dump(question.dump));
-  SIGHTLINE_TRY(const HeadSpec heads, subjects::read_heads(dump, options));
-  SIGHTLINE_TRY(options.spec, declared_spec(question, heads));
-  SIGHTLINE_TRY(const subjects::DumpContent content, subjects::read_observations(dump, options));
-  SIGHTLINE_TRY(const checker::Report report, checker::diagnose(content.observations));
-  const AttentionSpec& spec = content.observations.front().spec;
-  if (json) {
-    Json document = checker::to_json(report);
-    document.set("declared", describe(spec));
-    document.set("assumptions", to_json(content.assumptions));
-    call.out.print("{}\n", document.dump(2));
-  } else {
-    call.out.write(checker::to_text(report));
-    call.out.print("\n  declared  {}\n", describe(spec));
-    for (const std::string& line : content.assumptions) call.out.print("  assumed   {}\n", line);
+  SIGHTLINE_CHECK(check_declaration(question.declaration));
+  if (question.dump.dump.empty() && !question.subject.is_given()) {
+    return fail(ErrorKind::kInvalidArgument, "check: what? Give a DUMP, --process, --library or --engine");
   }
-  return checker::exit_code(report.verdict);
+  SIGHTLINE_TRY(const Answer answer, question.subject.is_given() ? answer_from_subject(question, call.err)
+                                                                 : answer_from_dump(question));
+  print(answer, json, call.out);
+  return checker::exit_code(answer.report.verdict);
 }
 
 }  // namespace sightline::apps

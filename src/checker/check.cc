@@ -17,13 +17,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kMinTokens = 8;
 constexpr std::int64_t kMaxTokens = 4096;
 
-Report broken(std::string_view step, std::string_view why) {
-  Report report;
-  report.verdict = Verdict::kBroken;
-  report.summary = fmt::format("broken: {}: {}", step, why);
-  return report;
-}
-
 // Counts steps, and says when the time is over.
 class Steps {
  public:
@@ -85,7 +78,7 @@ void add_evidence(SelfEvidence self, Report& report) {
 void judge(const std::vector<Probe>& probes, const SelfEvidence& self, Report& report) {
   if (report.verdict == Verdict::kUnknown) {
     if (const std::string nan = first_nan(probes); !nan.empty()) {
-      const Report other = broken("an answer", nan + ", which no known fault explains");
+      const Report other = broken_report("answering", nan + ", which no known fault explains");
       report.verdict = other.verdict;
       report.summary = other.summary;
     } else if (self.visible_set && self.visible_set->num_different() > 0) {
@@ -126,7 +119,7 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
     if (num_asked > 0 && steps.is_over()) break;
     steps.begin(probe.name);
     if (const Result<void> asked = ask(subject, probe.question); !asked) {
-      return broken(fmt::format("asked the probe '{}'", probe.name), asked.error().message);
+      return broken_report(fmt::format("asked the probe '{}'", probe.name), asked.error().message);
     }
     ++num_asked;
   }
@@ -138,18 +131,18 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
   if (!steps.is_over()) {
     steps.begin("the same question twice");
     const Result<RelationResult> repeat = hold_repeat(subject, whole);
-    if (!repeat) return broken("asked the same question twice", repeat.error().message);
-    if (!repeat->holds()) return broken("asked the same question twice", "it answered otherwise");
+    if (!repeat) return broken_report("asked the same question twice", repeat.error().message);
+    if (!repeat->holds()) return broken_report("asked the same question twice", "it answered otherwise");
     self.relations.push_back(*repeat);
     steps.begin("relations");
     const Observation* chunks =
         probes.size() > 1 && probes[1].name == "chunks" ? &probes[1].question : nullptr;
     const Result<std::vector<RelationResult>> held = hold_relations(subject, {&whole, chunks});
-    if (!held) return broken("asked for a relation", held.error().message);
+    if (!held) return broken_report("asked for a relation", held.error().message);
     self.relations.insert(self.relations.end(), held->begin(), held->end());
     steps.begin("the visible set");
     Result<VisibleSet> set = measure_visible_set(subject, chunks != nullptr ? *chunks : whole);
-    if (!set) return broken("asked with one-hot values", set.error().message);
+    if (!set) return broken_report("asked with one-hot values", set.error().message);
     self.visible_set = std::move(*set);
   }
 

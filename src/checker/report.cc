@@ -16,6 +16,13 @@ int exit_code(Verdict verdict) {
                                                                                                          : 1;
 }
 
+Report broken_report(std::string_view step, std::string_view why) {
+  Report report;
+  report.verdict = Verdict::kBroken;
+  report.summary = fmt::format("broken: when {}: {}", step, why);
+  return report;
+}
+
 std::int64_t VisibleSet::num_different() const {
   std::int64_t count = 0;
   for (std::size_t i = 0; i < declared.size(); ++i) count += declared[i] != observed[i] ? 1 : 0;

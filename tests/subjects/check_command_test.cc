@@ -111,5 +111,40 @@ TEST(CheckCommandTest, WhatCannotBeReadEndsWithItsOwnCodeAndOneLine) {
   EXPECT_EQ(code({write_dump("axes", ""), "--axes", "xyz"}), 2);
 }
 
+TEST(CheckCommandTest, ASubjectThatRunsIsAsked) {
+  const std::string example =
+      std::string("exec python3 ") + SIGHTLINE_SOURCE_DIR + "/examples/subjects/plain_attention.py";
+  const std::vector<std::string> declared{"--rope", "half_split", "--heads", "4/2", "--head-dim", "8"};
+  const auto process = [&](const std::string& command) {
+    std::vector<std::string> args{"--process", command};
+    args.insert(args.end(), declared.begin(), declared.end());
+    return check(args);
+  };
+  const RunResult right = process(example);
+  EXPECT_EQ(right.exit_code, 0) << right.out << right.err;
+  EXPECT_TRUE(has(right.out, "declared  GQA 4 query / 2 key heads of 8, causal")) << right.out;
+  const RunResult wrong = process(example + " top_left");
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_EQ(wrong.out.rfind("fault: mask.top_left_alignment", 0), 0U) << wrong.out;
+  const RunResult crashed = process("kill -SEGV $$");
+  EXPECT_EQ(crashed.exit_code, 1);
+  EXPECT_EQ(crashed.out.rfind("broken: when it was started: the subject crashed: signal 11", 0), 0U)
+      << crashed.out;
+  EXPECT_EQ(check({"--engine"}).exit_code, 0);
+}
+
+TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
+  const std::string dump = write_dump("options", "");
+  EXPECT_EQ(check({}).exit_code, 2);
+  EXPECT_EQ(check({dump, "--heads", "4/2"}).exit_code, 2);
+  EXPECT_EQ(check({dump, "--engine"}).exit_code, 2);
+  EXPECT_EQ(check({"--engine", "--axes", "td"}).exit_code, 2);
+  EXPECT_EQ(check({"--engine", "--library", "x.so"}).exit_code, 2);
+  EXPECT_EQ(check({"--engine", "--heads", "8x2"}).exit_code, 2);
+  EXPECT_EQ(check({"--engine", "--heads", "8/3"}).exit_code, 2);
+  EXPECT_EQ(check({"--engine", "--budget", "1h"}).exit_code, 2);
+  EXPECT_EQ(check({"--library", "/nowhere.so"}).exit_code, 66);
+}
+
 }  // namespace
 }  // namespace sightline

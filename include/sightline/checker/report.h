@@ -79,6 +79,9 @@ struct Report {
   std::vector<std::string> blind_spots;   ///< what was declared and not probed, and why
 };
 
+/// The report on a subject that failed when `step` ("asked the probe 'whole'"), and how.
+[[nodiscard]] Report broken_report(std::string_view step, std::string_view why);
+
 inline constexpr int kReportSchema = 1;
 [[nodiscard]] Json to_json(const Report& report);
 /// For people: the first line is the summary.

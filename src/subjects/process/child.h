@@ -1,0 +1,42 @@
+// A child process with a pipe to it and one from it, read by lines against the clock. Killed, with its whole
+// process group, when this goes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "sightline/base/error.h"
+#include "sightline/subjects/process/process_subject.h"
+
+namespace sightline::subjects {
+
+class Child {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Errors (kIo): no pipe, no process.
+  [[nodiscard]] static Result<Child> start(const ChildMain& child_main);
+  Child(Child&& other) noexcept;
+  Child& operator=(Child&&) = delete;
+  ~Child();
+
+  /// Errors (kIo): the child is gone, or takes nothing until `deadline`.
+  [[nodiscard]] Result<void> write_line(std::string_view text, Clock::time_point deadline);
+  /// The next line without its end. Errors (kIo): the child ended (how, is said), is silent until `deadline`,
+  /// or writes a line over 256 MiB.
+  [[nodiscard]] Result<std::string> read_line(Clock::time_point deadline);
+
+ private:
+  Child(pid_t pid, int to, int from) : pid_(pid), to_(to), from_(from) {}
+  [[nodiscard]] Error ended();
+
+  pid_t pid_;
+  int to_;
+  int from_;
+  std::string buffered_;
+};
+
+}  // namespace sightline::subjects

@@ -1,0 +1,81 @@
+#include "sightline/subjects/process/process_subject.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "subjects/process/child.h"
+#include "subjects/process/protocol.h"
+
+namespace sightline::subjects {
+namespace {
+
+class ProcessSubject : public checker::Subject {
+ public:
+  ProcessSubject(Child child, const ProcessOptions& options) : child_(std::move(child)), options_(options) {}
+
+  Result<void> greet() {
+    Json hello = JsonObject{};
+    hello.set("do", "hello");
+    hello.set("protocol", kProtocolVersion);
+    SIGHTLINE_TRY(const Json reply, exchange(hello));
+    SIGHTLINE_TRY(traits_, traits_from_json(reply));
+    return {};
+  }
+
+  [[nodiscard]] checker::SubjectTraits traits() const override { return traits_; }
+
+  Result<void> begin_sequence() override {
+    if (!traits_.holds_cache) return {};
+    Json begin = JsonObject{};
+    begin.set("do", "begin");
+    SIGHTLINE_CHECK(exchange(begin));
+    return {};
+  }
+
+  Result<void> answer(checker::Observation& call) override {
+    SIGHTLINE_TRY(const Json reply, exchange(call_to_json(call)));
+    return read_answer(reply, call);
+  }
+
+ private:
+  Result<Json> exchange(const Json& request) {
+    const auto deadline = Child::Clock::now() + options_.timeout;
+    SIGHTLINE_CHECK(child_.write_line(request.dump(), deadline));
+    SIGHTLINE_TRY(const std::string line, child_.read_line(deadline));
+    SIGHTLINE_TRY(Json reply,
+                  parse_json(line, "the subject's answer", {.max_bytes = std::size_t{256} << 20}));
+    if (const Json* error = reply.find("error")) {
+      return fail(ErrorKind::kInvalidContent, "the subject says: {}",
+                  error->as_string() != nullptr ? *error->as_string() : error->dump());
+    }
+    return reply;
+  }
+
+  Child child_;
+  ProcessOptions options_;
+  checker::SubjectTraits traits_;
+};
+
+int become(const std::string& command, int in, int out) {
+  ::dup2(in, STDIN_FILENO);
+  ::dup2(out, STDOUT_FILENO);
+  ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+  return 127;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<checker::Subject>> start_child(ChildMain child_main, const ProcessOptions& options) {
+  SIGHTLINE_TRY(Child child, Child::start(child_main));
+  auto subject = std::make_unique<ProcessSubject>(std::move(child), options);
+  SIGHTLINE_CHECK(subject->greet());
+  return subject;
+}
+
+Result<std::unique_ptr<checker::Subject>> start_process(const std::string& command,
+                                                        const ProcessOptions& options) {
+  return start_child([&](int in, int out) { return become(command, in, out); }, options);
+}
+
+}  // namespace sightline::subjects

@@ -1,0 +1,144 @@
+// Subjects that run outside of the check: what they do is told, and nothing of them is left.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "sightline/checker/check.h"
+#include "sightline/subjects/engine/engine_subject.h"
+#include "sightline/subjects/library/library_subject.h"
+#include "sightline/subjects/process/process_subject.h"
+
+namespace sightline::subjects {
+namespace {
+
+using checker::check;
+using checker::Report;
+using checker::Verdict;
+
+AttentionSpec spec_of(std::string_view mask, bool rotates) {
+  AttentionSpec spec;
+  spec.heads = {6, 2, 8, 8};
+  spec.mask = parse_mask(mask).value();
+  if (rotates) {
+    spec.rope.pairing = RopePairing::kHalfSplit;
+    spec.rope.rotary_dim = 8;
+  }
+  return spec;
+}
+
+std::string example(std::string_view word = "") {
+  return fmt::format("exec python3 {}/examples/subjects/plain_attention.py {}", SIGHTLINE_SOURCE_DIR, word);
+}
+
+Report checked(Result<std::unique_ptr<checker::Subject>> subject, const AttentionSpec& spec) {
+  EXPECT_TRUE(subject.has_value()) << subject.error().message;
+  return check(**subject, spec).value();
+}
+
+TEST(ProcessSubjectTest, TheExampleAgreesAndItsFaultsAreNamed) {
+  const AttentionSpec spec = spec_of("causal", true);
+  EXPECT_EQ(checked(start_process(example()), spec).verdict, Verdict::kAgrees);
+  const std::pair<const char*, const char*> faults[] = {{"top_left", "mask.top_left_alignment"},
+                                                        {"restart", "cache.position_offset"},
+                                                        {"tiled", "head.gqa_mapping"},
+                                                        {"scale", "score.scale"}};
+  for (const auto& [word, slug] : faults) {
+    const Report report = checked(start_process(example(word)), spec);
+    ASSERT_EQ(report.verdict, Verdict::kFault) << word << "\n" << to_text(report);
+    EXPECT_EQ(report.faults.front().slug, slug);
+    EXPECT_TRUE(report.faults.front().certain) << to_text(report);
+  }
+}
+
+TEST(ProcessSubjectTest, WhatCannotStartIsAnErrorThatSaysHow) {
+  const auto message = [](const char* command) {
+    const auto subject = start_process(command, {.timeout = std::chrono::milliseconds(300)});
+    EXPECT_FALSE(subject.has_value()) << command;
+    return subject ? "" : subject.error().message;
+  };
+  EXPECT_EQ(message("kill -SEGV $$"), "the subject crashed: signal 11 (Segmentation fault)");
+  EXPECT_EQ(message("exit 3"), "the subject ended with exit status 3");
+  EXPECT_EQ(message("exec sleep 100"), "the subject gives no answer in time: it hangs");
+  EXPECT_EQ(message("read line; echo '{\"error\": \"no GPU\"}'"), "the subject says: no GPU");
+  EXPECT_NE(message("read line; echo '{\"takes\": [\"everything\"]}'").find("everything"), std::string::npos);
+  EXPECT_NE(message("read line; echo hi").find("malformed JSON"), std::string::npos);
+}
+
+// A subject that greets and then does `what` at the first question.
+Report after_greeting(const std::string& what) {
+  const std::string command =
+      "read line; echo '{\"takes\": [\"chunks\"]}'; read line; " + what + "; exec sleep 100";
+  return checked(start_process(command, {.timeout = std::chrono::milliseconds(300)}),
+                 spec_of("causal", false));
+}
+
+TEST(ProcessSubjectTest, WhatFailsLaterIsBroken) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"kill -KILL $$", "signal 9"},
+      {"true", "it hangs"},
+      {"echo '{\"out\": [1, 2]}'", "out has 2 numbers, expected 1584"},
+      {"echo '{\"out\": \"many\"}'", "out: expected numbers"},
+      {"echo '{\"out\": [[[[[[1]]]]]]}'", "nested too deep"},
+      {"echo '{}'", "answered without out"},
+      {"echo '[]'", "no object"},
+      {"echo '{\"out\": [1'", "malformed JSON"},
+  };
+  for (const auto& [what, words] : cases) {
+    const Report report = after_greeting(what);
+    EXPECT_EQ(report.verdict, Verdict::kBroken) << what;
+    EXPECT_NE(report.summary.find(words), std::string::npos) << what << "\n" << report.summary;
+  }
+}
+
+TEST(ProcessSubjectTest, NothingIsLeftRunning) {
+  const std::string file = ::testing::TempDir() + "subject_pid";
+  std::filesystem::remove(file);
+  const auto subject =
+      start_process("sleep 1000 & echo $! > " + file + "; wait", {.timeout = std::chrono::milliseconds(500)});
+  EXPECT_FALSE(subject.has_value());
+  pid_t pid = 0;
+  std::ifstream(file) >> pid;
+  ASSERT_GT(pid, 0);
+  bool is_gone = false;
+  for (int i = 0; i < 100 && !is_gone; ++i) {
+    std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+    std::string number, name, state;
+    is_gone = !(stat >> number >> name >> state) || state == "Z";
+    ::usleep(10000);
+  }
+  EXPECT_TRUE(is_gone) << "process " << pid;
+}
+
+TEST(LibrarySubjectTest, TheExampleAgreesAndTiledHeadsAreNamed) {
+  const AttentionSpec spec = spec_of("causal", false);
+  const Report right = checked(start_library(SIGHTLINE_PLAIN_LIBRARY), spec);
+  EXPECT_EQ(right.verdict, Verdict::kAgrees) << to_text(right);
+  const Report tiled = checked(start_library(SIGHTLINE_TILED_LIBRARY), spec);
+  ASSERT_EQ(tiled.verdict, Verdict::kFault) << to_text(tiled);
+  EXPECT_EQ(tiled.faults.front().slug, "head.gqa_mapping");
+}
+
+TEST(LibrarySubjectTest, WhatIsNoSuchLibraryIsRefused) {
+  EXPECT_EQ(start_library("/nowhere.so").error().kind, ErrorKind::kNoInput);
+  const std::string text = ::testing::TempDir() + "no_library.so";
+  std::ofstream(text) << "hello";
+  EXPECT_EQ(start_library(text).error().kind, ErrorKind::kInvalidContent);
+}
+
+TEST(EngineSubjectTest, OurOwnAttentionAgrees) {
+  for (const char* mask : {"causal", "causal & window(5)", "causal & segment",
+                           "causal & (window(4) | first(2))", "causal | span", "causal & chunk(6)", "all"}) {
+    for (const bool rotates : {false, true}) {
+      const auto engine = engine_subject(2);
+      const Report report = check(*engine, spec_of(mask, rotates)).value();
+      EXPECT_EQ(report.verdict, Verdict::kAgrees) << mask << "\n" << to_text(report);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sightline::subjects
