@@ -7,10 +7,10 @@ from . import reference
 from ._attention import attention, attention_backward
 from ._core import AttentionSpec, RopeSpec
 from ._kv_cache import KvCache
-from ._mask import draw, why
+from ._mask import draw, visible, why
 from ._report import Fault, Report, diagnose
 from ._rope import rope, rope_frequencies
 from ._spec import attention_spec, rope_spec
 
 __all__ = ["AttentionSpec", "Fault", "KvCache", "Report", "RopeSpec", "attention", "attention_backward",
-           "attention_spec", "diagnose", "draw", "reference", "rope", "rope_frequencies", "rope_spec", "why"]
+           "attention_spec", "diagnose", "draw", "reference", "rope", "rope_frequencies", "rope_spec", "visible", "why"]

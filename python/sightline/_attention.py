@@ -8,14 +8,14 @@ from ._spec import spec_for, uses_dense, with_dense
 from ._tokens import make_tokens
 
 
-def score_arrays(spec, bias, dense, batch, q_len, kv_len):
+def score_arrays(spec, bias, dense, batch, q_len, kv_len, dtype=np.float32):
     """(spec, bias [batch, heads, q_len, kv_len], dense [batch, q_len, kv_len]) as the compiled module takes them.
 
     A matrix of its own for each head has no form as a rule; it becomes a bias of minus infinity.
     """
     heads = spec.num_q_heads
     if bias is not None:
-        bias = per_sequence(bias, "bias", batch, heads, q_len, kv_len, np.float32)
+        bias = per_sequence(bias, "bias", batch, heads, q_len, kv_len, dtype)
     if dense is None:
         return spec, bias, None
     by_head = dense.ndim == 4 and dense.shape[1] != 1
@@ -24,7 +24,7 @@ def score_arrays(spec, bias, dense, batch, q_len, kv_len):
         if uses_dense(spec):
             raise ValueError(f"dense has a matrix for each head, and the mask {spec.mask!r} has the rule dense: "
                              "give one matrix, or a mask without the rule")
-        hidden = np.where(table, np.float32(0), np.float32(-np.inf))
+        hidden = np.where(table, dtype(0), dtype(-np.inf))
         return spec, hidden if bias is None else bias + hidden, None
     return (spec if uses_dense(spec) else with_dense(spec)), bias, table[:, 0]
 
@@ -43,7 +43,7 @@ def attention(q, k, v, spec, *, bias=None, dense=None, rope_length=0, return_lse
                  the mask with & when it has no such rule
     rope_length  tokens the sequences are set up for, for scalings that depend on it
     tokens       q_pos, kv_pos, q_rope_pos, kv_rope_pos, q_segment, kv_segment, q_span, kv_span, q_flags, kv_flags,
-                 valid; queries without positions are the last tokens of the keys
+                 valid, q_valid; queries without positions are the last tokens of the keys
 
     A query that sees no key gives 0. Bits do not depend on batch, chunking or num_threads (0: all cores).
     The interpreter's lock is free meanwhile. ValueError for what does not fit. A torch tensor gives torch tensors,
@@ -74,7 +74,7 @@ def attention_backward(q, k, v, d_out, spec, *, d_lse=None, bias=None, dense=Non
     kv_len = sizes(k, "k")[1]
     spec = spec_for(q, k, v, spec)
     bias_shape = None if bias is None else np.shape(to_numpy(bias))
-    spec, bias, dense = score_arrays(spec, bias, dense, batch, q_len, kv_len)
+    spec, bias, dense = score_arrays(spec, bias, dense, batch, q_len, kv_len, np.float64)
     arrays = [to_numpy(x, np.float64) for x in (q, k, v, d_out)]
     shapes = [x.shape for x in arrays]
     rows = [x.reshape(batch, *x.shape[-3:]) for x in arrays]
@@ -86,8 +86,7 @@ def attention_backward(q, k, v, d_out, spec, *, d_lse=None, bias=None, dense=Non
         each.append(reference.backward_of(
             spec, *(x[b] for x in rows), None if d_lse is None else d_lse[b],
             q_all.slice(b * q_len, q_len), kv_all.slice(b * kv_len, kv_len),
-            None if bias is None else bias[b].astype(np.float64), None if dense is None else dense[b],
-            rope_length))
+            None if bias is None else bias[b], None if dense is None else dense[b], rope_length))
     d_q, d_k, d_v = (np.stack([e[i] for e in each]).reshape(shapes[i]) for i in range(3))
     d_bias = None if bias_shape is None else sum_to(np.stack([e.d_bias for e in each]), bias_shape)
     slopes, sinks = (None if each[0][i] is None else np.sum([e[i] for e in each], axis=0) for i in (4, 5))

@@ -17,6 +17,12 @@ def draw(mask, *, q_pos=None, kv_pos, labels=False, **tokens):
     return _core.draw(mask, q, kv, labels)
 
 
+def visible(mask, *, q_pos=None, kv_pos, **tokens):
+    """[queries, keys] of bool, True is visible: the definition of the mask, pair by pair. Cost: one test a pair."""
+    q, kv = _tokens(q_pos, kv_pos, tokens)
+    return _core.visible(mask, q, kv).view(bool)
+
+
 def why(mask, q_row, kv_row, *, q_pos=None, kv_pos, **tokens):
     """Which rule decided that the query of one row sees, or does not see, the key of another."""
     q, kv = _tokens(q_pos, kv_pos, tokens)

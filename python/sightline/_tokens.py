@@ -14,11 +14,12 @@ def _column(values, count, name):
 
 
 def make_tokens(q_len, kv_len, num_sequences=1, *, q_pos=None, kv_pos=None, q_rope_pos=None, kv_rope_pos=None,
-                q_segment=None, kv_segment=None, q_span=None, kv_span=None, q_flags=None, kv_flags=None, valid=None):
+                q_segment=None, kv_segment=None, q_span=None, kv_span=None, q_flags=None, kv_flags=None, valid=None,
+                q_valid=None):
     """Tokens of queries and keys: `num_sequences` of q_len and kv_len each.
 
     Arrays have one entry a token of one sequence, which then serves all, or of all sequences. A key that is not
-    `valid` is padding, and so is the query at its place; padding takes no position.
+    `valid` is padding, and so is the query at its place (or one that is not `q_valid`); padding takes no position.
     """
     num_q, num_kv = q_len * num_sequences, kv_len * num_sequences
     valid = _column(valid, num_kv, "valid")
@@ -48,7 +49,7 @@ def make_tokens(q_len, kv_len, num_sequences=1, *, q_pos=None, kv_pos=None, q_ro
     q_rope_pos = of_queries(q_rope_pos, kv_rope_pos if follows else None, "q_rope_pos")
     q = Tokens(q_pos, q_rope_pos, of_queries(q_segment, kv_segment, "q_segment"),
                of_queries(q_span, kv_span, "q_span"), of_queries(q_flags, kv_flags, "q_flags"),
-               tail(valid) if follows else None)
+               _column(q_valid, num_q, "q_valid") if q_valid is not None else tail(valid) if follows else None)
     kv = Tokens(kv_pos, kv_rope_pos, kv_segment, kv_span, kv_flags, valid)
     set_segment_starts(q, kv, num_sequences)
     return q, kv

@@ -123,6 +123,25 @@ void bind_spec(nb::module_& m) {
       },
       nb::arg("mask"), nb::arg("q"), nb::arg("kv"), nb::arg("labels") = false, kDoc_spec_draw);
   m.def(
+      "visible",
+      [](const std::string& text, const Tokens& q, const Tokens& kv) {
+        const MaskSpec mask = unwrap(parse_mask(text));
+        unwrap(validate_tables(mask, {}, std::ssize(q.coords), std::ssize(kv.coords)));
+        std::vector<std::uint8_t> seen(q.coords.size() * kv.coords.size());
+        {
+          const nb::gil_scoped_release released;
+          auto to = seen.begin();
+          for (std::size_t i = 0; i < q.coords.size(); ++i) {
+            const TokenRef query{q.coords[i], static_cast<std::int64_t>(i)};
+            for (std::size_t j = 0; j < kv.coords.size(); ++j) {
+              *to++ = is_visible(mask, {}, query, {kv.coords[j], static_cast<std::int64_t>(j)}) ? 1 : 0;
+            }
+          }
+        }
+        return to_numpy(std::move(seen), {q.coords.size(), kv.coords.size()});
+      },
+      nb::arg("mask"), nb::arg("q"), nb::arg("kv"), kDoc_spec_is_visible);
+  m.def(
       "why",
       [](const std::string& mask, const Tokens& q, const Tokens& kv, std::int64_t q_row,
          std::int64_t kv_row) {
