@@ -4,6 +4,7 @@
 #include "apps/check/declaration.h"
 #include "apps/check/subject_options.h"
 #include "apps/command.h"
+#include "sightline/checker/conventions.h"
 #include "sightline/checker/diagnose.h"
 #include "sightline/subjects/dump/dump.h"
 
@@ -22,6 +23,7 @@ struct CheckQuestion {
   DumpQuestion dump;
   SubjectOptions subject;
   std::optional<std::string> type;
+  std::string follows;
 };
 
 // A report with what it stands on.
@@ -41,6 +43,8 @@ void add_options(Cli& cli, CheckQuestion& question) {
   cli.option("--type", question.type, "TYPE",
              "what the outputs are computed in; guessed from a dump, else f32, if not given")
       .choices({"f64", "f32", "bf16", "f16"});
+  cli.option("--follows", question.follows, "LIBRARY",
+             "documented ways of this library are conventions, no faults: torch, onnx, flash_attn, jax");
 }
 
 std::optional<checker::ElementType> chosen_type(const CheckQuestion& question) {
@@ -148,8 +152,9 @@ Result<int> run_check(Invocation& call) {
   if (question.dump.dump.empty() && !question.subject.is_given()) {
     return fail(ErrorKind::kInvalidArgument, "check: what? Give a DUMP, --process, --library or --engine");
   }
-  SIGHTLINE_TRY(const Answer answer, question.subject.is_given() ? answer_from_subject(question, call.err)
-                                                                 : answer_from_dump(question));
+  SIGHTLINE_TRY(Answer answer, question.subject.is_given() ? answer_from_subject(question, call.err)
+                                                           : answer_from_dump(question));
+  if (!question.follows.empty()) SIGHTLINE_CHECK(checker::apply_conventions(question.follows, answer.report));
   print(answer, json, call.out);
   return checker::exit_code(answer.report.verdict);
 }

@@ -17,6 +17,8 @@ class Fault:
     parameters: dict
     misfit: float
     certain: bool
+    idiom: str = ""
+    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Report:
     evidence: list
     next_probe: object
     first_difference: object
+    visible_set: object
+    blind_spots: list
     text: str = field(repr=False)
 
     def __str__(self):
@@ -37,6 +41,15 @@ class Report:
     def ok(self):
         """True for agrees, rounding and convention."""
         return self.verdict in ("agrees", "rounding", "convention")
+
+
+def report_from(document, text):
+    """A Report from the JSON and the text of the compiled module."""
+    report = json.loads(document)
+    faults = [Fault(f["slug"], f.get("variant", ""), f["what"], f["parameters"], f["misfit"], f["certain"],
+                    f.get("idiom", ""), f.get("fix", "")) for f in report["faults"]]
+    return Report(report["verdict"], report["summary"], faults, report["evidence"], report["next_probe"],
+                  report["first_difference"], report["visible_set"], report["blind_spots"], text)
 
 
 _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
@@ -52,7 +65,7 @@ def _observation(spec, arrays, call_begins, tokens, type_name):
     return observation
 
 
-def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, bias=None, d_out=None, out=None, lse=None, weights=None,
+def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=None, d_out=None, out=None, lse=None, weights=None,
              d_q=None, d_k=None, d_v=None, **tokens):
     """Explains arrays that someone else computed: which fault, if any, turns the declared meaning into them.
 
@@ -60,6 +73,7 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, bias=None, d_out=No
     out, ...     at least one of out, lse [tokens, heads], weights [heads, queries, keys], d_q, d_k, d_v (with d_out)
     call_begins  rows of q at which chunks begin, when the queries came in several calls
     dtype        "f32", "bf16", "f16" or "f64": what they were computed in; by default the type of the outputs
+    follows      "torch", "onnx", "flash_attn" or "jax": what that library documents is a convention, no fault
     tokens       positions, segments, padding as in `attention`
 
     Only two probes or more make a fault certain. ValueError for what does not fit together.
@@ -79,9 +93,4 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, bias=None, d_out=No
     else:
         rows = [arrays]
     observations = [_observation(spec, row, call_begins, tokens, dtype) for row in rows]
-    document, text = _core.diagnose(observations)
-    report = json.loads(document)
-    faults = [Fault(f["slug"], f.get("variant", ""), f["what"], f["parameters"], f["misfit"], f["certain"])
-              for f in report["faults"]]
-    return Report(report["verdict"], report["summary"], faults, report["evidence"], report["next_probe"],
-                  report["first_difference"], text)
+    return report_from(*_core.diagnose(observations, follows))

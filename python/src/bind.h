@@ -65,5 +65,6 @@ void bind_reference(nb::module_& m);
 void bind_rope(nb::module_& m);
 void bind_kv_cache(nb::module_& m);
 void bind_checker(nb::module_& m);
+void bind_check(nb::module_& m);
 
 }  // namespace sightline::python

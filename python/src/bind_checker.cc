@@ -1,6 +1,7 @@
 // Diagnosis of arrays.
 #include "bind.h"
 #include "docstrings.h"
+#include "sightline/checker/conventions.h"
 #include "sightline/checker/diagnose.h"
 
 namespace sightline::python {
@@ -51,18 +52,23 @@ void bind_checker(nb::module_& m) {
           nb::arg("name"), nb::arg("array"), "Sets one array, flattened in row-major order.");
   m.def(
       "diagnose",
-      [](const std::vector<Observation*>& observations) {
+      [](const std::vector<Observation*>& observations, const std::string& follows) {
         std::vector<Observation> all;
         for (const Observation* o : observations) all.push_back(*o);
         Result<checker::Report> got;
         {
           const nb::gil_scoped_release released;
           got = checker::diagnose(all);
+          if (got && !follows.empty()) {
+            if (const Result<void> applied = checker::apply_conventions(follows, *got); !applied) {
+              got = tl::unexpected<Error>(applied.error());
+            }
+          }
         }
         const checker::Report report = unwrap(std::move(got));
         return nb::make_tuple(checker::to_json(report).dump(2), checker::to_text(report));
       },
-      nb::arg("observations"), kDoc_checker_diagnose);
+      nb::arg("observations"), nb::arg("follows"), kDoc_checker_diagnose);
 }
 
 }  // namespace sightline::python

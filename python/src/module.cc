@@ -10,4 +10,5 @@ NB_MODULE(_core, m) {
   sightline::python::bind_reference(m);
   sightline::python::bind_kv_cache(m);
   sightline::python::bind_checker(m);
+  sightline::python::bind_check(m);
 }

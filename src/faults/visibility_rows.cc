@@ -88,6 +88,28 @@ Result<void> padding_ignored(const Fault&, CallCoords& call) {
   return {};
 }
 
+// Padding is taken for text by queries and keys alike: a token stands where its row does, counted from the
+// first valid one.
+Result<void> padding_is_text(const Fault&, CallCoords& call) {
+  const auto first = std::ranges::find(call.kv_coords, true, &TokenCoord::valid);
+  if (first == call.kv_coords.end()) return {};
+  const std::int64_t origin = first - call.kv_coords.begin();
+  const TokenCoord right = *first;
+  const std::int64_t rope_pos = call.kv_rope_pos[static_cast<std::size_t>(origin)];
+  const auto join = [&](std::vector<TokenCoord>& coords, std::vector<std::int64_t>& rope) {
+    for (std::size_t i = 0; i < coords.size(); ++i) {
+      if (coords[i].valid) continue;
+      const std::int64_t distance = static_cast<std::int64_t>(i) - origin;
+      coords[i] = right;
+      coords[i].pos += distance;
+      rope[i] = rope_pos + distance;
+    }
+  };
+  join(call.q_coords, call.q_rope_pos);
+  join(call.kv_coords, call.kv_rope_pos);
+  return {};
+}
+
 Result<void> fill_value(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
   deviation.fill_value = fault.value("fill");
   return {};
@@ -119,6 +141,8 @@ std::vector<FaultKind> visibility_rows() {
       row("mask.polarity_or_kind/added", kGroup, "the boolean mask is added to the scores as 0 and 1",
           added_mask),
       row("mask.padding_ignored", kGroup, "padding takes part as keys", padding_ignored),
+      row("mask.padding_ignored/as_text", kGroup, "padding is taken for text, as queries and as keys",
+          padding_is_text),
       row("mask.prefix_bidirectional", kGroup, "tokens of a bidirectional span see each other only causally",
           span_causal),
       row("mask.fill_value", kGroup, "hidden scores are a finite number that can win", fill_value,

@@ -72,6 +72,20 @@ TEST(CheckTest, PositionsThatStartAgainInEachCallAreNamed) {
   EXPECT_TRUE(mentions(report, "FAILS: whole = chunks"));
 }
 
+TEST(CheckTest, TwoFaultsOfWhichOneShowsInSomeProbesOnlyAreNamedTogether) {
+  PlainSubject subject;  // it looks at no coordinates: padding is text, and documents are one
+  subject.given = {.takes_positions = true, .takes_segments = true, .takes_padding = true};
+  AttentionSpec spec = causal_spec();
+  spec.rope = {};
+  spec.mask = parse_mask("causal & segment").value();
+  subject.position = [](std::int64_t, std::int64_t, bool) { return 0.0; };
+  const Report report = check(subject, spec).value();
+  ASSERT_EQ(report.faults.size(), 2U) << to_text(report);
+  EXPECT_EQ(report.verdict, Verdict::kFault);
+  EXPECT_EQ(report.faults[0].slug, "mask.padding_ignored");
+  EXPECT_EQ(report.faults[1].slug, "pack.cross_document");
+}
+
 TEST(CheckTest, WhatIsInNoCatalogueIsUnknownWithTheMeasuredSet) {
   PlainSubject subject;  // keys of each page of four are read in reverse
   subject.sees = [](std::int64_t i, std::int64_t j, std::int64_t first_row) {

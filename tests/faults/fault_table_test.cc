@@ -216,6 +216,17 @@ TEST(CallFaultTest, PaddingJoinsInFrontAtTheFirstTokenAndBehindAfterTheLast) {
   EXPECT_FALSE(call.q_coords[0].valid);
 }
 
+TEST(CallFaultTest, PaddingTakenForTextStandsAtItsRowAsQueryAndKey) {
+  std::vector<TokenCoord> coords = coords_range(0, 4);
+  coords[0] = {.pos = 99, .valid = false};
+  coords[3] = {.pos = 99, .segment = 7, .valid = false};
+  CallCoords call = call_coords(0, coords);
+  ASSERT_TRUE(plant(fault("mask.padding_ignored/as_text"), call));
+  EXPECT_EQ(call.q_coords, coords_range(0, 4));
+  EXPECT_EQ(call.kv_coords, coords_range(0, 4));
+  EXPECT_EQ(call.kv_rope_pos, (std::vector<std::int64_t>{0, 1, 2, 3}));
+}
+
 TEST(CallFaultTest, LeftPaddingIsCountedInTheFirstCallOnly) {
   std::vector<TokenCoord> coords = {{.valid = false}, {.valid = false}, {.pos = 0}, {.pos = 1}};
   CallCoords call = call_coords(0, coords);

@@ -1,0 +1,181 @@
+"""check: drives a Python callable with probes."""
+import contextlib
+import inspect
+import signal
+import threading
+
+import numpy as np
+
+from . import _core
+from ._arrays import is_torch, to_numpy
+from ._report import report_from
+from ._spec import attention_spec
+
+_LAYOUTS = {"thd": (0, 1, 2), "htd": (1, 0, 2), "bthd": (0, 1, 2), "bhtd": (1, 0, 2)}
+_TORCH_TYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
+_GRADIENTS = {"d_q": "q", "d_k": "k", "d_v": "v"}
+
+
+class Callable:
+    """A function as the compiled module asks it: arrays in its own layout, type and framework, answers as float64."""
+
+    def __init__(self, fn, layout, dtype, framework, timeout):
+        if layout not in _LAYOUTS:
+            raise ValueError(f"layout is {layout!r}, expected one of {', '.join(_LAYOUTS)}")
+        if framework not in ("numpy", "torch"):
+            raise ValueError(f"framework is {framework!r}, expected numpy or torch")
+        if dtype not in _TORCH_TYPES:
+            raise ValueError(f"dtype is {dtype!r}, expected one of {', '.join(_TORCH_TYPES)}")
+        self.fn, self.layout, self.dtype, self.framework, self.timeout = fn, layout, dtype, framework, timeout
+        self.takes = _parameters(fn)
+
+    def _outwards(self, x):
+        """[tokens, heads, dim] as the function wants it."""
+        x = np.ascontiguousarray(x.transpose(_LAYOUTS[self.layout]))
+        if self.layout.startswith("b"):
+            x = x[None]
+        if self.framework == "torch":
+            import torch
+
+            return torch.from_numpy(x).to(getattr(torch, _TORCH_TYPES[self.dtype]))
+        if self.dtype == "bf16":
+            import ml_dtypes
+
+            return x.astype(ml_dtypes.bfloat16)
+        return x.astype({"f32": np.float32, "f64": np.float64, "f16": np.float16}[self.dtype])
+
+    def _inwards(self, x, name):
+        """The function's array as [tokens, heads, dim], flat."""
+        x = to_numpy(x).astype(np.float64)
+        if self.layout.startswith("b"):
+            if x.ndim != 4 or x.shape[0] != 1:
+                raise ValueError(f"{name} has shape {list(x.shape)}, expected [1, ...] in the layout {self.layout}")
+            x = x[0]
+        if x.ndim != 3:
+            raise ValueError(f"{name} has shape {list(x.shape)}, expected the layout {self.layout}")
+        return np.ascontiguousarray(x.transpose(_LAYOUTS[self.layout])).reshape(-1)
+
+    def _other(self, question, name):
+        """An argument beside q, k and v."""
+        x = question[name]
+        if name == "mask":
+            x = x.astype(bool)
+        if self.framework == "torch" and isinstance(x, np.ndarray):
+            import torch
+
+            x = torch.from_numpy(x)
+        return x
+
+    def ask(self, question):
+        q, k, v = (self._outwards(question[name]) for name in "qkv")
+        shape = {name: question[name].shape for name in "qkv"}
+        by_autograd = "d_out" in question and self.framework == "torch" and "d_out" not in self.takes
+        if by_autograd:
+            for x in (q, k, v):
+                x.requires_grad_(True)
+        more = {name: self._other(question, name) for name in self.takes if name in question and name not in "qkv"}
+        if "d_out" in more:
+            more["d_out"] = self._outwards(question["d_out"])
+        with _alarm(self.timeout):
+            got = self.fn(q, k, v, **more)
+            if not isinstance(got, dict):
+                got = dict(zip(("out", "lse"), got)) if isinstance(got, tuple) else {"out": got}
+            if by_autograd and is_torch(got["out"]) and got["out"].requires_grad:
+                got["out"].backward(self._outwards(question["d_out"]))
+                got.update({d: x.grad for d, x in zip(_GRADIENTS, (q, k, v)) if x.grad is not None})
+        answers = {"out": self._inwards(got["out"], "out")}
+        if answers["out"].size != shape["q"][0] * shape["q"][1] * shape["v"][2]:
+            raise ValueError(f"out has shape {list(np.shape(to_numpy(got['out'])))}, expected {shape['q'][0]} tokens, "
+                             f"{shape['q'][1]} heads of {shape['v'][2]} in the layout {self.layout}")
+        if got.get("lse") is not None:
+            lse = to_numpy(got["lse"]).astype(np.float64).reshape(-1, *_lse_shape(self.layout, shape["q"]))[0]
+            answers["lse"] = np.ascontiguousarray(lse.T if _LAYOUTS[self.layout][0] else lse).reshape(-1)
+        if got.get("weights") is not None:
+            answers["weights"] = np.ascontiguousarray(to_numpy(got["weights"]).astype(np.float64)).reshape(-1)
+        for name in _GRADIENTS:
+            if got.get(name) is not None:
+                answers[name] = self._inwards(got[name], name)
+        return answers
+
+
+def _lse_shape(layout, q_shape):
+    """[heads, tokens] where heads come first, else [tokens, heads]."""
+    return (q_shape[1], q_shape[0]) if _LAYOUTS[layout][0] else (q_shape[0], q_shape[1])
+
+
+def _parameters(fn):
+    """Names of the arguments that a function takes beside q, k and v; all that a question has for **kwargs."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return tuple(names[3:]) if len(names) >= 3 else ()
+
+
+@contextlib.contextmanager
+def _alarm(seconds):
+    """TimeoutError in this thread after `seconds`; nothing where signals cannot be used."""
+    usable = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not usable or not seconds:
+        yield
+        return
+
+    def too_late(signum, frame):
+        raise TimeoutError(f"no answer within {seconds:g} s: it hangs")
+
+    old = signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+def _traits(takes, framework):
+    any_of = lambda *names: any(name in takes for name in names)  # noqa: E731
+    told = any_of("mask")
+    return {"takes_positions": any_of("q_pos", "q_rope_pos"),
+            "takes_segments": told or any_of("q_segment", "kv_segment"),
+            "takes_padding": told or any_of("kv_valid"),
+            "takes_gradients": framework == "torch" or any_of("d_out")}
+
+
+def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_head_dim=None, rope="none", theta=10000.0,
+          layout="thd", framework="numpy", dtype="f32", chunks=True, num_tokens=0, seed=1, budget=60.0, timeout=30.0,
+          follows=""):
+    """Asks `fn` what `spec` means, and says what its answers are: a Report.
+
+    fn          fn(q, k, v, ...) -> out, (out, lse), or a dict of out, lse, weights, d_q, d_k, d_v. q, k and v come
+                before rotation; keys are those of the whole sequence so far, and queries without positions are the
+                newest. It is given by name whatever else it has parameters for: mask (bool [q_len, kv_len], the
+                declared one), q_pos, kv_pos, q_rope_pos, kv_rope_pos, q_segment, kv_segment, q_segment_start,
+                kv_segment_start, q_span, kv_span, q_flags, kv_flags, q_valid, kv_valid, is_self_attention, d_out.
+                What it is not told is not asked
+    spec        an AttentionSpec, or the text of a mask with the sizes and the rotation of the next options
+    layout      of q, k, v and out: "thd", "htd", "bthd" or "bhtd" (tokens, heads, dim, a batch of 1)
+    framework   "numpy", or "torch": tensors, and gradients by autograd
+    dtype       "f32", "bf16", "f16" or "f64": of the inputs, and what counts as rounding
+    chunks      False: always as many queries as keys
+    num_tokens  of a probe; 0: what the mask needs
+    budget      seconds after which nothing more is asked
+    timeout     seconds of one call, on the main thread
+    follows     "torch", "onnx", "flash_attn" or "jax": what that library documents is a convention, no fault
+
+    An exception, a timeout, other shapes, NaN without a cause, or other answers each time give the verdict `broken`.
+    ValueError for options that do not fit.
+    """
+    if isinstance(spec, str):
+        spec = attention_spec(num_q_heads=num_q_heads, num_kv_heads=num_kv_heads, qk_head_dim=head_dim,
+                              v_head_dim=v_head_dim, mask=spec, rope=rope, theta=theta)
+    subject = Callable(fn, layout, dtype, framework, timeout)
+    return report_from(*_core.check(subject.ask, spec, **_traits(subject.takes, framework), takes_chunks=chunks,
+                                    type=dtype, num_tokens=num_tokens, seed=seed, budget=float(budget),
+                                    follows=follows))
+
+
+def assert_attention(fn, mask="causal", **options):
+    """AssertionError with the whole report unless `fn` is what was declared; options as in `check`."""
+    report = check(fn, mask, **options)
+    assert report.ok, str(report)

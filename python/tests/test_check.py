@@ -1,0 +1,113 @@
+"""sl.check drives callables of other people; the plain numpy here shares no code with the package."""
+import time
+
+import numpy as np
+import pytest
+
+import plain
+import sightline as sl
+
+SIZES = {"num_q_heads": 6, "num_kv_heads": 2, "head_dim": 8, "v_head_dim": 5}
+
+
+def causal(q, k):
+    first = k.shape[0] - q.shape[0]
+    return np.arange(k.shape[0])[None] <= np.arange(q.shape[0])[:, None] + first
+
+
+def right(q, k, v):
+    return plain.attention(q, k, v, causal(q, k))[0].astype(q.dtype)
+
+
+def top_left(q, k, v):
+    return plain.attention(q, k, v, np.tri(q.shape[0], k.shape[0], dtype=bool))[0].astype(q.dtype)
+
+
+def masked(q, k, v, mask):
+    return plain.attention(q, k, v, mask)[0].astype(q.dtype)
+
+
+def test_a_right_function_agrees():
+    report = sl.check(right, **SIZES)
+    assert report.ok and report.verdict == "agrees", report
+    assert report.visible_set["declared"] == report.visible_set["observed"]
+    assert any("not told positions" in spot or "gradients" in spot for spot in report.blind_spots)
+
+
+def test_a_top_left_triangle_is_named_and_torch_documents_it():
+    report = sl.check(top_left, **SIZES)
+    assert report.verdict == "fault" and report.faults[0].slug == "mask.top_left_alignment", report
+    assert report.faults[0].certain and "tril" in report.faults[0].idiom
+    assert sl.check(top_left, **SIZES, follows="torch").verdict == "convention"
+    with pytest.raises(ValueError, match="only of torch"):
+        sl.check(top_left, **SIZES, follows="tf")
+
+
+def test_layouts_types_and_the_mask_as_an_argument():
+    def heads_first(q, k, v, mask):
+        turned = [np.moveaxis(x[0], 0, 1) for x in (q, k, v)]
+        return np.moveaxis(masked(*turned, mask), 1, 0)[None]
+
+    for mask in ("causal & window(5)", "causal & segment"):
+        assert sl.check(heads_first, mask, layout="bhtd", **SIZES).verdict == "agrees"
+    assert sl.check(masked, "causal & segment", dtype="f16", **SIZES).verdict == "rounding"
+    ignoring = sl.check(lambda q, k, v, mask: right(q, k, v), "causal & segment", **SIZES)
+    assert {fault.slug for fault in ignoring.faults} == {"pack.cross_document", "mask.padding_ignored"}, ignoring
+
+
+def test_lse_and_a_dict_of_answers():
+    def with_lse(q, k, v):
+        out, _, scores = plain.attention(q, k, v, causal(q, k))
+        lse = np.log(np.exp(scores).sum(-1))
+        return {"out": out, "lse": lse.T if swapped else lse}
+
+    swapped = True
+    assert sl.check(with_lse, **SIZES).verdict == "agrees"
+    swapped = False  # [heads, tokens] where [tokens, heads] is meant
+    assert not sl.check(with_lse, **SIZES).ok
+
+
+def test_rotation_with_positions():
+    frequencies = 10000.0 ** (-np.arange(0, 8, 2) / 8)
+
+    def rotating(q, k, v, q_rope_pos, kv_rope_pos):
+        turn = lambda x, pos: plain.rotate(x, pos, frequencies, "half_split")  # noqa: E731
+        return right(turn(q, q_rope_pos), turn(k, kv_rope_pos), v)
+
+    assert sl.check(rotating, rope="half_split", **SIZES).verdict == "agrees"
+    wrong = sl.check(lambda q, k, v, q_rope_pos, kv_rope_pos: rotating(q, k, v, q_rope_pos, kv_rope_pos + 1),
+                     rope="half_split", **SIZES)
+    assert not wrong.ok
+
+
+@pytest.mark.parametrize("what, words", [
+    (lambda q, k, v: 1 / 0, "ZeroDivisionError: division by zero"),
+    (lambda q, k, v: right(q, k, v)[:, :1], "expected 33 tokens, 6 heads of 5"),
+    (lambda q, k, v: np.full_like(right(q, k, v), np.nan), "nan"),
+    (lambda q, k, v: right(q, k, v) + np.random.rand(), "answered otherwise"),
+    (lambda q, k, v: time.sleep(5), "it hangs"),
+    (lambda q, k, v: "text", "ValueError"),
+])
+def test_what_cannot_answer_is_broken(what, words):
+    report = sl.check(what, timeout=0.3, **SIZES)
+    assert report.verdict == "broken" and words in report.summary, report
+
+
+def test_a_keyboard_interrupt_is_no_verdict():
+    def interrupted(q, k, v):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sl.check(interrupted, **SIZES)
+
+
+def test_assert_attention_says_why():
+    sl.assert_attention(right, **SIZES)
+    with pytest.raises(AssertionError, match="fault: mask.top_left_alignment"):
+        sl.assert_attention(top_left, "causal", **SIZES)
+
+
+def test_options_that_do_not_fit():
+    for options in ({"layout": "dht"}, {"dtype": "f8"}, {"framework": "jax"}, {"num_tokens": 3}):
+        with pytest.raises(ValueError):
+            sl.check(right, **SIZES, **options)
