@@ -58,8 +58,11 @@ std::vector<Candidate> try_pairs(const Searcher& searcher, const std::vector<Hyp
     return *std::ranges::find(all, kind, &Hypothesis::kind);
   };
   std::vector<Candidate> pairs;
+  const double declared = searcher.score({}).mean_square;
   const std::size_t n = std::min(kMaxPairParts, singles.size());
   for (std::size_t i = 0; i < n; ++i) {
+    // Of two faults at once the larger one alone comes nearer than none.
+    if (singles[i].score.mean_square >= declared) break;
     for (const Hypothesis& second : all) {
       const Fault& first = singles[i].faults.front();
       if (second.kind->slug == first.kind->slug) continue;
@@ -164,9 +167,7 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   }
   if (worst <= kFits) return agreement(observations, worst);
 
-  // Values differ between observations: the hypotheses of the longest serve all.
-  const Observation& longest = *std::ranges::max_element(observations, {}, &Observation::kv_len);
-  const std::vector<Hypothesis> all = hypotheses(longest);
+  const std::vector<Hypothesis> all = hypotheses(observations);
   const std::vector<Candidate> singles = try_singles(searcher, all);
   std::vector<Candidate> fitting;
   std::ranges::copy_if(singles, std::back_inserter(fitting),

@@ -76,6 +76,102 @@ void set_factors(const Observation&, Hypothesis& h) {
   h.is_continuous = h.is_logarithmic = true;
 }
 
+void set_rules(const Observation& o, Hypothesis& h) {
+  add_range(h.values, 1, std::ranges::count_if(o.spec.mask.nodes, is_leaf, &MaskNode::op) + 1);
+}
+
+void set_origins(const Observation& o, Hypothesis& h) {
+  std::int64_t n = 0;
+  for (const MaskNode& node : o.spec.mask.nodes) {
+    if (node.op == MaskOp::kChunk) n = std::max(n, node.n);
+  }
+  // An origin and the one a whole chunk away are the same.
+  const std::int64_t reach = std::min<std::int64_t>(n / 2, 64);
+  add_range(h.values, -reach, reach + 1);
+  std::erase(h.values, 0.0);
+  sort_by_size(h.values);
+}
+
+// Rings as large as a window or chunk of the mask come first, then all that wrap here.
+void set_slots(const Observation& o, Hypothesis& h) {
+  const std::int64_t most = largest_rope_pos(o);
+  const auto add = [&](std::int64_t n) {
+    const auto value = static_cast<double>(n);
+    if (n >= 1 && n <= most && std::ranges::count(h.values, value) == 0) h.values.push_back(value);
+  };
+  for (const MaskNode& node : o.spec.mask.nodes) {
+    if (node.op == MaskOp::kWindow || node.op == MaskOp::kChunk) add(node.n);
+  }
+  for (std::int64_t n = 2; n <= std::min<std::int64_t>(most, 64); ++n) add(n);
+  for (std::int64_t n = 128; n <= most; n *= 2) add(n);
+}
+
+void set_newest(const Observation& o, Hypothesis& h) {
+  add_range(h.values, 1, std::min<std::int64_t>(o.kv_len(), 16) + 1);
+}
+
+void set_empty_slots(const Observation&, Hypothesis& h) {
+  for (double n = 1; n <= 16; ++n) h.values.push_back(n);
+  for (double n = 24; n <= 1 << 20; n *= 1.5) h.values.push_back(std::round(n));
+  h.is_continuous = h.is_logarithmic = true;
+}
+
+void set_times(const Observation&, Hypothesis& h) {
+  for (double exponent = -12; exponent <= 12.01; exponent += 0.5) {
+    if (exponent != 0) h.values.push_back(std::exp2(exponent));
+  }
+  h.is_continuous = h.is_logarithmic = true;
+}
+
+void set_bits(const Observation&, Hypothesis& h) { h.values = {8, 11}; }
+
+void set_head_dims(const Observation& o, Hypothesis& h) {
+  for (int dim = 2; dim <= 32; dim += 2) h.values.push_back(dim);
+  for (int dim = 40; dim <= 576; dim += 8) h.values.push_back(dim);
+  std::erase(h.values, o.spec.heads.qk_head_dim);
+}
+
+// Rows at the end of the gradients that hold a NaN.
+std::int64_t num_nan_rows(const Observation& o) {
+  std::int64_t most = 0;
+  const auto count = [&](const std::vector<double>& d, std::int64_t num_rows) {
+    const std::int64_t row_size = num_rows == 0 ? 0 : static_cast<std::int64_t>(d.size()) / num_rows;
+    std::int64_t tail = 0;
+    for (auto end = d.end(); row_size > 0 && end != d.begin(); end -= row_size, ++tail) {
+      if (std::none_of(end - row_size, end, [](double x) { return std::isnan(x); })) break;
+    }
+    most = std::max(most, tail);
+  };
+  count(o.d_q, o.q_len());
+  count(o.d_k, o.kv_len());
+  count(o.d_v, o.kv_len());
+  return most;
+}
+
+void set_unwritten(const Observation& o, Hypothesis& h) {
+  h.values.push_back(static_cast<double>(num_nan_rows(o)));  // read off
+}
+
+bool is_zero(const std::vector<double>& x) {
+  return !x.empty() && std::ranges::all_of(x, [](double y) { return y == 0; });
+}
+
+// False: it changes nothing that this observation holds.
+bool can_show(const FaultKind& kind, const Observation& o) {
+  const bool has_gradients = !o.d_q.empty() || !o.d_k.empty() || !o.d_v.empty();
+  if (kind.group == FaultGroup::kGradient && !has_gradients) return false;
+  if (kind.slug == "grad.unwritten" && kind.variant == "nan") return num_nan_rows(o) > 0;
+  if (kind.slug == "grad.severed") return is_zero(o.d_q) || is_zero(o.d_k) || is_zero(o.d_v);
+  if (kind.slug == "grad.unwritten" && kind.variant == "padding") return !o.kv_coords.back().valid;
+  const bool is_of_bias = kind.variant == "bias_ignored" || kind.variant == "bias_heads" ||
+                          kind.variant == "on_bias" || kind.variant == "after_bias";
+  if (is_of_bias && o.bias.empty()) return false;
+  const bool has_cached = o.is_self_attention() && (o.kv_len() > o.q_len() || o.call_begins.size() > 1);
+  const bool is_of_cached = kind.variant == "cached_keys" || kind.variant == "cached_values" ||
+                            kind.variant == "merged" || kind.variant == "previous_call";
+  return has_cached || !is_of_cached;
+}
+
 struct Search {
   std::string_view parameter;
   void (*set)(const Observation&, Hypothesis&);
@@ -83,8 +179,11 @@ struct Search {
 
 // By the name of the parameter, which means the same in every row.
 constexpr Search kSearches[] = {
-    {"offset", set_offsets}, {"keys", set_window_keys}, {"fill", set_fills},
-    {"theta", set_thetas},   {"rows", set_table_rows},  {"factor", set_factors},
+    {"offset", set_offsets}, {"keys", set_window_keys},       {"fill", set_fills},
+    {"theta", set_thetas},   {"rows", set_table_rows},        {"factor", set_factors},
+    {"rule", set_rules},     {"origin", set_origins},         {"slots", set_slots},
+    {"newest", set_newest},  {"slots_read", set_empty_slots}, {"times", set_times},
+    {"bits", set_bits},      {"head_dim", set_head_dims},     {"unwritten", set_unwritten},
 };
 
 }  // namespace
@@ -94,17 +193,21 @@ Fault Hypothesis::fault(double value) const {
   return {kind, {value}};
 }
 
-std::vector<Hypothesis> hypotheses(const Observation& observation) {
+std::vector<Hypothesis> hypotheses(std::span<const Observation> observations) {
+  const Observation& longest = *std::ranges::max_element(observations, {}, &Observation::kv_len);
   std::vector<Hypothesis> all;
   for (const FaultKind& kind : fault_table()) {
     if (kind.on_spec == nullptr && kind.on_call == nullptr && kind.on_deviation == nullptr) continue;
+    const auto shows =
+        std::ranges::find_if(observations, [&](const Observation& o) { return can_show(kind, o); });
+    if (shows == observations.end()) continue;
     Hypothesis h{&kind, {}, false, false};
     if (!kind.parameters.empty()) {
       const auto search = std::ranges::find(kSearches, kind.parameters.front().name, &Search::parameter);
       if (search == std::end(kSearches)) {
         h.values = {kind.parameters.front().value};
       } else {
-        search->set(observation, h);
+        search->set(can_show(kind, longest) ? longest : *shows, h);
         if (h.values.empty()) continue;
       }
     }

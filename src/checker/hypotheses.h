@@ -1,6 +1,7 @@
 // Which faults are worth trying on an observation, and over which values of their parameters.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "sightline/checker/observation.h"
@@ -19,7 +20,8 @@ struct Hypothesis {
   [[nodiscard]] Fault fault(double value) const;
 };
 
-/// Rows that can show in one sequence of calls, in the order of the table.
-[[nodiscard]] std::vector<Hypothesis> hypotheses(const Observation& observation);
+/// Rows that can show in one of these sequences of calls, in the order of the table. The longest decides
+/// which values are tried.
+[[nodiscard]] std::vector<Hypothesis> hypotheses(std::span<const Observation> observations);
 
 }  // namespace sightline::checker

@@ -13,6 +13,7 @@ constexpr double kRatioCap = 1e6;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 double ratio(double observed, double predicted, double bound, double largest) {
+  if (std::isinf(bound)) return 0.0;  // anything may stand there
   if (observed == predicted || (std::isnan(observed) && std::isnan(predicted))) return 0.0;
   if (std::isinf(observed) && std::abs(predicted) > largest && (observed > 0) == (predicted > 0)) return 0.0;
   const double difference = std::abs(observed - predicted);
@@ -29,14 +30,16 @@ double largest_number(ElementType type) {
 // Gathers ratios over arrays.
 class Comparison {
  public:
-  explicit Comparison(ElementType type) : largest_(largest_number(type)) {}
+  Comparison(ElementType type, std::size_t num_rows) : largest_(largest_number(type)) {
+    misfit_.worst_of_row.resize(num_rows, 0.0);
+  }
 
   // Entry [a, b, c] of a predicted array of `shape`, whose axis `row_axis` runs over `rows` of the observed
   // one (null: over all of it).
   void add(const char* tensor, const std::vector<double>& observed, const PredictedArray& predicted,
            std::array<std::int64_t, 3> shape, int row_axis, std::int64_t num_observed_rows,
            const std::vector<std::int64_t>* rows) {
-    if (observed.empty()) return;
+    if (observed.empty() || predicted.values.empty()) return;
     std::array<std::int64_t, 3> full = shape;
     full[at(row_axis)] = num_observed_rows;
     std::size_t next = 0;
@@ -47,7 +50,10 @@ class Comparison {
           std::array<std::int64_t, 3> o = i;
           if (rows != nullptr) o[at(row_axis)] = (*rows)[at(i[at(row_axis)])];
           const double got = observed[at((o[0] * full[1] + o[1]) * full[2] + o[2])];
-          add_number(tensor, o, got, predicted.values[next], predicted.bounds[next]);
+          const double r = add_number(tensor, o, got, predicted.values[next], predicted.bounds[next]);
+          if (rows == nullptr) continue;
+          double& worst_of_row = misfit_.worst_of_row[at(i[at(row_axis)])];
+          worst_of_row = std::max(worst_of_row, r);
         }
       }
     }
@@ -60,14 +66,16 @@ class Comparison {
   }
 
  private:
-  void add_number(const char* tensor, const std::array<std::int64_t, 3>& index, double got, double expected,
-                  double bound) {
+  double add_number(const char* tensor, const std::array<std::int64_t, 3>& index, double got, double expected,
+                    double bound) {
     const double r = ratio(got, expected, bound, largest_);
     misfit_.worst = std::max(misfit_.worst, r);
     misfit_.mean_square += std::min(r, kRatioCap) * std::min(r, kRatioCap);
     ++count_;
-    if (r <= kFits || misfit_.first) return;
-    misfit_.first = Difference{tensor, {index.begin(), index.end()}, expected, got};
+    if (r > kFits && !misfit_.first) {
+      misfit_.first = Difference{tensor, {index.begin(), index.end()}, expected, got};
+    }
+    return r;
   }
 
   double largest_;
@@ -81,7 +89,7 @@ Misfit compare(const Simulator& simulator, const Prediction& prediction) {
   const Observation& o = simulator.observation();
   const HeadSpec& heads = o.spec.heads;
   const auto num_rows = static_cast<std::int64_t>(simulator.rows().size());
-  Comparison all(o.type);
+  Comparison all(o.type, simulator.rows().size());
   all.add("out", o.out, prediction.out, {num_rows, heads.num_q_heads, heads.v_head_dim}, 0, o.q_len(),
           &simulator.rows());
   all.add("lse", o.lse, prediction.lse, {num_rows, heads.num_q_heads, 1}, 0, o.q_len(), &simulator.rows());

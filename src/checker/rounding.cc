@@ -43,17 +43,21 @@ double usable(double error) {
 }  // namespace
 
 RoundingBounds::RoundingBounds(const Observation& observation)
-    : observation_(observation),
+    : RoundingBounds(observation, observation.q, observation.k, observation.v) {}
+
+RoundingBounds::RoundingBounds(const Observation& observation, const std::vector<double>& q,
+                               const std::vector<double>& k, const std::vector<double>& v)
+    : heads_(observation.spec.heads),
+      v_(&v),
       unit_(unit_roundoff(observation.type)),
-      scale_(std::abs(softmax_scale(observation.spec.score, observation.spec.heads)) *
+      scale_(std::abs(softmax_scale(observation.spec.score, heads_)) *
              observation.spec.rope.cos_sin_magnitude * observation.spec.rope.cos_sin_magnitude),
-      q_norms_(norms(observation.q, observation.spec.heads.qk_head_dim)),
-      k_norms_(norms(observation.k, observation.spec.heads.qk_head_dim)) {}
+      q_norms_(norms(q, heads_.qk_head_dim)),
+      k_norms_(norms(k, heads_.qk_head_dim)) {}
 
 double RoundingBounds::score_error(const RowResult& r, std::int64_t key) const {
-  const HeadSpec& heads = observation_.spec.heads;
-  const double q = q_norms_[at(r.row * heads.num_q_heads + r.head)];
-  const double k = k_norms_[at(key * heads.num_kv_heads + kv_head_for(heads, r.head))];
+  const double q = q_norms_[at(r.row * heads_.num_q_heads + r.head)];
+  const double k = k_norms_[at(key * heads_.num_kv_heads + kv_head_for(heads_, r.head))];
   return 2.0 * unit_ * (scale_ * q * k + 1.0);
 }
 
@@ -66,16 +70,15 @@ double RoundingBounds::mean_score_error(const RowResult& r) const {
 }
 
 void RoundingBounds::add_out(const RowResult& r, std::vector<double>& to) const {
-  const HeadSpec& heads = observation_.spec.heads;
-  const int kv_head = kv_head_for(heads, r.head);
+  const int kv_head = kv_head_for(heads_, r.head);
   const std::size_t first = to.size();
-  for (int c = 0; c < heads.v_head_dim; ++c) to.push_back(unit_ * std::abs(r.out[c]));
+  for (int c = 0; c < heads_.v_head_dim; ++c) to.push_back(unit_ * std::abs(r.out[c]));
   for (std::int64_t j = 0; j < r.num_keys; ++j) {
     const double w = r.weights[j];
     if (w == 0) continue;
     const double error = score_error(r, j);
-    const double* v = observation_.v.data() + (j * heads.num_kv_heads + kv_head) * heads.v_head_dim;
-    for (int c = 0; c < heads.v_head_dim; ++c) {
+    const double* v = v_->data() + (j * heads_.num_kv_heads + kv_head) * heads_.v_head_dim;
+    for (int c = 0; c < heads_.v_head_dim; ++c) {
       to[first + at(c)] += w * (unit_ * std::abs(v[c]) + error * std::abs(v[c] - r.out[c]));
     }
   }
@@ -96,8 +99,13 @@ void RoundingBounds::set_weights(const RowResult& r, double* to) const {
 
 std::vector<double> RoundingBounds::of_gradient(const std::vector<double>& gradient) const {
   double sum = 0;
-  for (const double x : gradient) sum += x * x;
-  const double rms = std::sqrt(sum / static_cast<double>(std::max<std::size_t>(gradient.size(), 1)));
+  double count = 0;
+  for (const double x : gradient) {
+    if (!std::isfinite(x)) continue;
+    sum += x * x;
+    ++count;
+  }
+  const double rms = std::sqrt(sum / std::max(count, 1.0));
   std::vector<double> bounds;
   for (const double x : gradient) bounds.push_back(usable(2.0 * unit_ * (std::abs(x) + rms)));
   return bounds;

@@ -27,6 +27,9 @@ struct RowResult {
 class RoundingBounds {
  public:
   explicit RoundingBounds(const Observation& observation);
+  /// Of an implementation that reads `k` and `v` for the observation's. `v` must outlive this.
+  RoundingBounds(const Observation& observation, const std::vector<double>& q, const std::vector<double>& k,
+                 const std::vector<double>& v);
 
   /// Appends v_head_dim bounds of an output, and one of an lse.
   void add_out(const RowResult& result, std::vector<double>& to) const;
@@ -43,7 +46,8 @@ class RoundingBounds {
   [[nodiscard]] double score_error(const RowResult& result, std::int64_t key) const;
   [[nodiscard]] double mean_score_error(const RowResult& result) const;
 
-  const Observation& observation_;
+  HeadSpec heads_;
+  const std::vector<double>* v_;
   double unit_;   ///< half a unit in the last place, relative
   double scale_;  ///< of scores, with the magnitude of cos and sin
   std::vector<double> q_norms_, k_norms_;

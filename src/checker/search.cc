@@ -37,6 +37,51 @@ std::vector<std::int64_t> telling_rows(const Observation& o) {
   return rows;
 }
 
+// Few rows for a first look: of those that the declared meaning misses the worst, the middle and the last,
+// and one of padding; where it misses none (the gradients differ), the last.
+std::vector<std::int64_t> scout_rows(const Simulator& simulator, const Misfit& declared) {
+  const std::vector<double>& worst = declared.worst_of_row;
+  std::vector<std::size_t> missed;
+  std::vector<std::int64_t> rows;
+  for (std::size_t i = 0; i < worst.size(); ++i) {
+    if (worst[i] <= kExcluded) continue;
+    const std::int64_t row = simulator.rows()[i];
+    if (simulator.observation().q_coords[static_cast<std::size_t>(row)].valid) {
+      missed.push_back(i);
+    } else if (rows.empty()) {
+      rows.push_back(row);  // says nothing of most numbers: padding that is answered is answered by any
+    }
+  }
+  if (missed.empty()) return rows.empty() ? std::vector<std::int64_t>{simulator.rows().back()} : rows;
+  const std::size_t most = *std::ranges::max_element(missed, {}, [&](std::size_t i) { return worst[i]; });
+  for (const std::size_t i : {most, missed[missed.size() / 2], missed.back()}) {
+    rows.push_back(simulator.rows()[i]);
+  }
+  std::ranges::sort(rows);
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
+void add(const Misfit& misfit, bool shows, std::size_t num_observations, Score& to) {
+  to.shows = to.shows || shows;
+  to.worst = std::max(to.worst, misfit.worst);
+  to.mean_square += misfit.mean_square / static_cast<double>(num_observations);
+  if (misfit.worst > kExcluded) ++to.num_excluding;
+}
+
+// The first, middle and last head, and the one that differs first.
+std::vector<int> scout_heads(const Observation& o, const Misfit& declared) {
+  const int num_heads = o.spec.heads.num_q_heads;
+  std::vector<int> heads{0, num_heads / 2, num_heads - 1};
+  if (declared.first && declared.first->tensor.front() != 'd') {
+    const bool heads_first = declared.first->tensor == "weights";
+    heads.push_back(static_cast<int>(declared.first->index[heads_first ? 0 : 1]));
+  }
+  std::ranges::sort(heads);
+  heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
+  return heads;
+}
+
 bool better(const Score& a, const Score& b) { return a.mean_square < b.mean_square; }
 
 }  // namespace
@@ -46,39 +91,72 @@ Searcher::Searcher(std::span<const Observation> observations) {
     simulators_.emplace_back(o, telling_rows(o));
     // The spec was validated: what is declared can always be predicted.
     declared_.push_back(compare(simulators_.back(), *simulators_.back().predict({})));
+    scouts_.emplace_back(o, scout_rows(simulators_.back(), declared_.back()),
+                         scout_heads(o, declared_.back()));
+    if (declared_.back().worst > declared_[telling_].worst) telling_ = declared_.size() - 1;
   }
 }
 
 Score Searcher::score(std::span<const Fault> faults) const {
   Score score;
   for (std::size_t i = 0; i < simulators_.size(); ++i) {
-    const Result<Prediction> prediction = simulators_[i].predict(faults);
+    const Result<Prediction> first_look = scouts_[i].predict(faults);
     // What does not apply to an observation changes nothing of it.
-    const Misfit misfit = prediction ? compare(simulators_[i], *prediction) : declared_[i];
-    score.shows = score.shows || prediction.has_value();
-    score.worst = std::max(score.worst, misfit.worst);
-    score.mean_square += misfit.mean_square / static_cast<double>(simulators_.size());
-    if (misfit.worst > kExcluded) ++score.num_excluding;
+    Misfit misfit = first_look ? compare(scouts_[i], *first_look) : declared_[i];
+    if (first_look && misfit.worst <= kExcluded) {
+      if (const auto prediction = simulators_[i].predict(faults))
+        misfit = compare(simulators_[i], *prediction);
+    }
+    add(misfit, first_look.has_value(), simulators_.size(), score);
   }
+  return score;
+}
+
+// For choosing among the values of a number: the same few rows for each, so that its misfit has no steps.
+Score Searcher::first_look(std::span<const Fault> faults) const {
+  const auto look = [&](std::size_t i, std::size_t num_observations, Score& score) {
+    const Observation& o = scouts_[i].observation();
+    const bool sees_gradients_alone = o.out.empty() && o.lse.empty() && o.weights.empty();
+    const Simulator& simulator = sees_gradients_alone ? simulators_[i] : scouts_[i];
+    const Result<Prediction> prediction = simulator.predict(faults);
+    add(prediction ? compare(simulator, *prediction) : declared_[i], prediction.has_value(), num_observations,
+        score);
+  };
+  Score score;
+  look(telling_, 1, score);
+  if (score.shows) return score;
+  score = {};
+  for (std::size_t i = 0; i < scouts_.size(); ++i) look(i, scouts_.size(), score);
   return score;
 }
 
 Candidate Searcher::best(const Hypothesis& hypothesis, std::span<const Fault> others) const {
   Candidate best;
+  Score best_look;
   std::size_t best_idx = 0;
+  bool is_scored = false;
   const std::size_t num_values = std::max<std::size_t>(hypothesis.values.size(), 1);
   for (std::size_t i = 0; i < num_values; ++i) {
     std::vector<Fault> faults(others.begin(), others.end());
     faults.push_back(hypothesis.fault(hypothesis.values.empty() ? 0.0 : hypothesis.values[i]));
-    const Score score = this->score(faults);
-    if (!score.shows) continue;
-    if (best.faults.empty() || better(score, best.score)) {
+    const Score look = first_look(faults);
+    if (!look.shows) continue;
+    // What the first look excludes is scored on everything only if nothing is better.
+    const bool is_excluded = look.worst > kExcluded;
+    const Score score = is_excluded ? look : this->score(faults);
+    const bool is_better = is_scored ? !is_excluded && better(score, best.score)
+                                     : !is_excluded || best.faults.empty() || better(look, best_look);
+    if (is_better) {
       best = {std::move(faults), score};
+      best_look = look;
       best_idx = i;
+      is_scored = !is_excluded;
     }
-    if (score.worst <= kFits) break;  // values are in order of simplicity
+    if (!is_excluded && score.worst <= kFits) return best;  // values are in order of simplicity
   }
-  if (best.faults.empty() || best.score.worst <= kFits || !hypothesis.is_continuous) return best;
+  if (best.faults.empty()) return best;
+  if (!is_scored) best.score = score(best.faults);
+  if (best.score.worst <= kFits || !hypothesis.is_continuous) return best;
   Candidate refined = refine(hypothesis, others, best_idx);
   return better(refined.score, best.score) ? refined : best;
 }
@@ -99,8 +177,9 @@ Candidate Searcher::refine(const Hypothesis& hypothesis, std::span<const Fault> 
   const auto from = [&](double x) { return hypothesis.is_logarithmic ? std::exp(x) : x; };
   const auto try_value = [&](double value) {
     std::vector<Fault> faults(others.begin(), others.end());
-    faults.push_back(hypothesis.fault(value));
-    const Score score = this->score(faults);
+    const bool is_whole = hypothesis.kind->parameters.front().is_whole;
+    faults.push_back(hypothesis.fault(is_whole ? std::round(value) : value));
+    const Score score = first_look(faults);
     return Candidate{std::move(faults), score};
   };
   constexpr double kGolden = 0.6180339887498949;
@@ -127,11 +206,18 @@ Candidate Searcher::refine(const Hypothesis& hypothesis, std::span<const Fault> 
     }
   }
   Candidate best = better(c1.score, c2.score) ? c1 : c2;
+  const double scouted = best.score.worst;
+  best.score = score(best.faults);
   const double value = best.faults.back().values.front();
   for (const int digits : {1, 2, 3, 4, 5}) {
     if (value == 0) break;
-    const double unit = std::pow(10.0, std::floor(std::log10(std::abs(value))) - digits + 1);
-    Candidate round = try_value(std::round(value / unit) * unit);
+    const double exponent = std::floor(std::log10(std::abs(value))) - digits + 1;
+    // Divided by a whole power of ten where there is one, so that 6.3 is not 6.300000000000001.
+    const double unit = std::pow(10.0, std::abs(exponent));
+    Candidate round =
+        try_value(exponent < 0 ? std::round(value * unit) / unit : std::round(value / unit) * unit);
+    if (round.score.worst > std::max(kFits, scouted)) continue;
+    round.score = score(round.faults);
     if (round.score.worst <= std::max(kFits, best.score.worst)) return round;
   }
   return best;

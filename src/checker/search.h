@@ -29,16 +29,22 @@ class Searcher {
   /// The declared meaning itself, without any fault.
   [[nodiscard]] const std::vector<Misfit>& declared() const { return declared_; }
 
+  /// What already misses the scouted rows is compared with those alone: enough to exclude it.
   [[nodiscard]] Score score(std::span<const Fault> faults) const;
   /// `others` and the row of `hypothesis` with the value that explains most.
   [[nodiscard]] Candidate best(const Hypothesis& hypothesis, std::span<const Fault> others = {}) const;
 
  private:
+  /// On the scouted rows of the observation that the declared meaning misses most; of all where it does not
+  /// apply to that one.
+  [[nodiscard]] Score first_look(std::span<const Fault> faults) const;
   [[nodiscard]] Candidate refine(const Hypothesis& hypothesis, std::span<const Fault> others,
                                  std::size_t best_idx) const;
 
   std::vector<Simulator> simulators_;
+  std::vector<Simulator> scouts_;  ///< the few rows that tell most, without gradients
   std::vector<Misfit> declared_;
+  std::size_t telling_ = 0;  ///< the observation that the declared meaning misses most
 };
 
 }  // namespace sightline::checker

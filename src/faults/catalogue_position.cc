@@ -78,7 +78,7 @@ std::vector<CatalogueEntry> position_entries() {
        .neighbours = {"rope.base", "rope.table_bounds"},
        .idiom = "inv_freq.to(torch.bfloat16), or positions cast to the model's type before the product",
        .fix = "compute positions, frequencies and angles in f32 or f64; round cos and sin last",
-       .not_planted = "no row yet rounds angles"},
+       .not_planted = ""},
       {.slug = "rope.table_bounds",
        .group = kGroup,
        .what = "positions beyond a precomputed table are read, clamped or wrapped",

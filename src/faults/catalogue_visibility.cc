@@ -35,7 +35,7 @@ std::vector<CatalogueEntry> visibility_entries() {
                       "pack.cross_document", "cache.ring_wrap"},
        .idiom = "mask = attn_mask if attn_mask is not None else causal_mask",
        .fix = "intersect them: causal_mask & attn_mask; refuse what cannot be combined",
-       .not_planted = "no row yet drops one of two composed rules"},
+       .not_planted = ""},
       {.slug = "mask.polarity_or_kind",
        .group = kGroup,
        .what =
@@ -106,7 +106,7 @@ std::vector<CatalogueEntry> visibility_entries() {
        .idiom =
            "the mask is cached on the module, or repeat_interleave(mask) meets heads folded the other way",
        .fix = "rebuild the mask in each call and check its shape; fold heads and mask in one order",
-       .not_planted = "no row yet takes the mask of another call"},
+       .not_planted = ""},
       {.slug = "mask.prefix_bidirectional",
        .group = kGroup,
        .what = "prefix or image tokens that should see each other are causal, or see too much",
@@ -124,7 +124,7 @@ std::vector<CatalogueEntry> visibility_entries() {
        .neighbours = {"mask.top_left_alignment", "mask.window_off_by_one"},
        .idiom = "chunk = row_in_call // size, or the front is trimmed by the buffer's length",
        .fix = "chunk = (position - start of the document) // size; mask: causal & chunk(size)",
-       .not_planted = "no row yet moves the origin of the chunks"},
+       .not_planted = ""},
       {.slug = "mask.tree_speculative",
        .group = kGroup,
        .what = "a draft tree is verified under a wrong mask or with wrong positions of its nodes",

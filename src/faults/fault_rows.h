@@ -9,7 +9,8 @@
 namespace sightline::faults {
 
 std::vector<FaultKind> visibility_rows();
-std::vector<FaultKind> position_rows();  // and cache
+std::vector<FaultKind> cache_rows();
+std::vector<FaultKind> position_rows();
 std::vector<FaultKind> score_rows();     // and heads
 std::vector<FaultKind> training_rows();  // objective and gradients
 

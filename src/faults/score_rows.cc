@@ -1,4 +1,6 @@
 // D. Heads, and E. score and softmax.
+#include <cmath>
+
 #include "fault_rows.h"
 
 namespace sightline::faults {
@@ -12,6 +14,54 @@ Result<void> heads_tiled(const Fault& fault, const AttentionSpec& spec, Deviatio
                                              spec.heads.num_q_heads, spec.heads.num_kv_heads));
   }
   deviation.head_map = reference::HeadMap::kModulo;
+  return {};
+}
+
+Result<void> needs_heads(const Fault& fault, const AttentionSpec& spec) {
+  if (spec.heads.num_q_heads > 1) return {};
+  return not_applicable(fault, "one head is laid out alike either way");
+}
+
+Result<void> transpose_missing(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_heads(fault, spec));
+  deviation.out_layout = reference::OutLayout::kHeadsFirst;
+  return {};
+}
+
+Result<void> transposed_twice(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_heads(fault, spec));
+  deviation.out_layout = reference::OutLayout::kTransposedTwice;
+  return {};
+}
+
+Result<void> needs_kv_heads(const Fault& fault, const AttentionSpec& spec) {
+  if (spec.heads.num_kv_heads > 1) return {};
+  return not_applicable(fault, "one key head is laid out alike either way");
+}
+
+Result<void> groups_as_blocks(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_kv_heads(fault, spec));
+  deviation.fused_layout = reference::FusedLayout::kGroupsAsBlocks;
+  return {};
+}
+
+Result<void> blocks_as_groups(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_kv_heads(fault, spec));
+  deviation.fused_layout = reference::FusedLayout::kBlocksAsGroups;
+  return {};
+}
+
+// Scale and frequencies are those of another width. Alone each is a wrong scale or a wrong base: the exponent
+// 2i / head_dim in place of 2i / rotary_dim is the base theta^(rotary_dim / head_dim).
+Result<void> other_head_dim(const Fault& fault, AttentionSpec& spec) {
+  const double head_dim = fault.value("head_dim");
+  if (spec.rope.pairing == RopePairing::kNone) return not_applicable(fault, "the layer has no rotation");
+  if (spec.score.softmax_scale) return not_applicable(fault, "the scale is stated, not derived from a width");
+  if (spec.rope.rotary_dim == 2) return not_applicable(fault, "its only pair turns alike at any width");
+  if (head_dim == spec.heads.qk_head_dim) return not_applicable(fault, "this is the layer's head_dim");
+  if (head_dim < 2) return not_applicable(fault, "a head has at least two dimensions");
+  spec.score.softmax_scale = 1 / std::sqrt(head_dim);
+  spec.rope.theta = std::pow(spec.rope.theta, spec.rope.rotary_dim / head_dim);
   return {};
 }
 
@@ -89,7 +139,12 @@ Result<void> sink_gradient(const Fault& fault, const AttentionSpec& spec, Deviat
 }
 
 Result<void> softmax_half(const Fault&, const AttentionSpec&, Deviation& deviation) {
-  deviation.softmax_precision = reference::SoftmaxPrecision::kBf16;
+  deviation.softmax_precision = reference::Precision::kBf16;
+  return {};
+}
+
+Result<void> parts_in_base_2(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.parts_merged_in_base_2 = true;
   return {};
 }
 
@@ -105,6 +160,16 @@ std::vector<FaultKind> score_rows() {
   return {
       row("head.gqa_mapping", FaultGroup::kHeads, "query head h reads key head h mod num_kv_heads",
           heads_tiled),
+      row("head.fused_qkv_layout/groups_as_blocks", FaultGroup::kHeads,
+          "fused features stored by key head are split into blocks q, k, v", groups_as_blocks),
+      row("head.fused_qkv_layout/blocks_as_groups", FaultGroup::kHeads,
+          "fused features stored in blocks q, k, v are split by key head", blocks_as_groups),
+      row("head.merge_transpose/missing", FaultGroup::kHeads,
+          "outputs [heads, tokens, dim] are read as [tokens, heads, dim]", transpose_missing),
+      row("head.merge_transpose/twice", FaultGroup::kHeads,
+          "outputs [tokens, heads, dim] are transposed once more", transposed_twice),
+      row("head.dim_explicit", FaultGroup::kHeads, "scale and frequencies are those of another head_dim",
+          other_head_dim, {{"head_dim", 10, "the width taken", true}}),
       row("score.scale/twice", kGroup, "the softmax scale is applied twice", scale_twice),
       row("score.scale/missing", kGroup, "the softmax scale is not applied", scale_missing),
       row("score.scale/factor", kGroup, "the softmax scale is another number", scale_factor,
@@ -119,7 +184,10 @@ std::vector<FaultKind> score_rows() {
       row("score.sink/gradient", kGroup, "the learned sink logit gets no gradient", sink_gradient),
       row("score.softmax_precision", kGroup, "scores, weights and their sum are rounded to bf16",
           softmax_half),
-      row("score.lse_base", kGroup, "the log-sum-exp is given to base 2", lse_base_2),
+      row("score.lse_base/returned", kGroup, "the log-sum-exp is given to base 2", lse_base_2),
+      row("score.lse_base/merged", kGroup,
+          "cached and new keys are merged by log-sum-exps to base 2 as if they were natural",
+          parts_in_base_2),
   };
 }
 

@@ -58,6 +58,33 @@ Result<void> dropout_replay(const Fault& fault, const AttentionSpec& spec, Devia
   return {};
 }
 
+Result<void> severed_dq(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.severed_d_q = true;
+  return {};
+}
+Result<void> severed_dk(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.severed_d_k = true;
+  return {};
+}
+Result<void> severed_dv(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.severed_d_v = true;
+  return {};
+}
+Result<void> severed_scores(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.severed_scores = true;
+  return {};
+}
+
+Result<void> padding_unwritten(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.padding_unwritten = true;
+  return {};
+}
+
+Result<void> rows_unwritten(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
+  deviation.num_unwritten_rows = static_cast<std::int64_t>(fault.value("unwritten"));
+  return {};
+}
+
 }  // namespace
 
 std::vector<FaultKind> training_rows() {
@@ -74,6 +101,15 @@ std::vector<FaultKind> training_rows() {
       row("grad.gqa_reduction/mean", kGradient, "dK and dV are the mean over a group instead of the sum",
           heads_averaged),
       row("grad.mask_mismatch", kGradient, "the backward knows neither causal nor window", mask_mismatch),
+      row("grad.unwritten/padding", kGradient, "gradients of padding behind the last token are never written",
+          padding_unwritten),
+      row("grad.unwritten/nan", kGradient, "the last rows of the gradients are NaN", rows_unwritten,
+          {{"unwritten", 1, "rows at the end", true}}),
+      row("grad.severed/scores", kGradient, "no gradient passes the softmax: dq and dk are 0",
+          severed_scores),
+      row("grad.severed/dq", kGradient, "dq is 0", severed_dq),
+      row("grad.severed/dk", kGradient, "dk is 0", severed_dk),
+      row("grad.severed/dv", kGradient, "dv is 0", severed_dv),
       row("grad.dropout_replay", kGradient, "the backward draws another dropout", dropout_replay),
   };
 }

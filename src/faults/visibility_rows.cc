@@ -110,6 +110,109 @@ Result<void> padding_is_text(const Fault&, CallCoords& call) {
   return {};
 }
 
+/// Rules that have a kind of their own when they are lost.
+bool has_own_kind(MaskOp op) {
+  return op == MaskOp::kCausal || op == MaskOp::kWindow || op == MaskOp::kSegment || op == MaskOp::kSpan;
+}
+
+// Rule number `rule` of the mask, counted from 1, has no say: under `&` it is always true, under `|` never.
+Result<void> rule_ignored(const Fault& fault, AttentionSpec& spec) {
+  const auto wanted = static_cast<std::int64_t>(fault.value("rule"));
+  std::vector<MaskNode>& nodes = spec.mask.nodes;
+  std::int64_t rule = 0;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    if (!is_leaf(nodes[i].op) || ++rule != wanted) continue;
+    if (has_own_kind(nodes[i].op)) break;
+    // The operator that takes it: the first behind it for which nothing else is left to take.
+    std::int64_t depth = 1;
+    std::size_t parent = i + 1;
+    for (; parent < nodes.size(); ++parent) {
+      if (is_leaf(nodes[parent].op)) ++depth;
+      if (nodes[parent].op == MaskOp::kNot && depth == 1) break;
+      if ((nodes[parent].op == MaskOp::kAnd || nodes[parent].op == MaskOp::kOr) && --depth <= 1) {
+        // Reached when the operator joins the stretch from this rule on, as its left or its right side.
+        break;
+      }
+    }
+    if (parent == nodes.size() || nodes[parent].op == MaskOp::kNot) break;
+    nodes[i] = {nodes[parent].op == MaskOp::kAnd ? MaskOp::kAll : MaskOp::kNone, 0};
+    return {};
+  }
+  return not_applicable(fault,
+                        fmt::format("the mask '{}' has no such rule besides others", to_string(spec.mask)));
+}
+
+Result<void> rules_united(const Fault& fault, AttentionSpec& spec) {
+  if (!uses(spec.mask, MaskOp::kAnd)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has no &", to_string(spec.mask)));
+  }
+  for (MaskNode& node : spec.mask.nodes) {
+    if (node.op == MaskOp::kAnd) node.op = MaskOp::kOr;
+  }
+  return {};
+}
+
+Result<void> forced_causal(const Fault& fault, AttentionSpec& spec) {
+  if (uses(spec.mask, MaskOp::kCausal) || uses(spec.mask, MaskOp::kSpan) || is_causal(spec.mask)) {
+    return not_applicable(fault, fmt::format("the mask '{}' is causal", to_string(spec.mask)));
+  }
+  spec.mask = spec.mask & mask_rule(MaskOp::kCausal);
+  return {};
+}
+
+Result<void> bias_ignored(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.bias_is_ignored = true;
+  return {};
+}
+
+// Queries are masked by the rows of a call before this one, of the same length. As with a frontier at key
+// 0, rotation is untouched.
+Result<void> mask_of_previous_call(const Fault&, CallCoords& call) {
+  const auto num_tokens = static_cast<std::int64_t>(call.q_coords.size());
+  if (call.num_cached < num_tokens) return {};
+  for (TokenCoord& coord : call.q_coords) coord.pos -= num_tokens;
+  return {};
+}
+
+Result<void> bias_of_other_head(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  if (spec.heads.num_kv_heads == 1 || spec.heads.group_size() == 1) {
+    return not_applicable(fault, "heads fold alike either way");
+  }
+  deviation.bias_heads_transposed = true;
+  return {};
+}
+
+Result<void> needs_chunks(const Fault& fault, const AttentionSpec& spec) {
+  if (uses(spec.mask, MaskOp::kChunk)) return {};
+  return not_applicable(fault, fmt::format("the mask '{}' has no chunks", to_string(spec.mask)));
+}
+
+Result<void> chunk_origin(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_chunks(fault, spec));
+  deviation.chunk_origin = static_cast<std::int64_t>(fault.value("origin"));
+  return {};
+}
+
+Result<void> chunks_over_documents(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_chunks(fault, spec));
+  deviation.chunk_ignores_documents = true;
+  return {};
+}
+
+Result<void> chunk_slides(const Fault& fault, AttentionSpec& spec) {
+  SIGHTLINE_CHECK(needs_chunks(fault, spec));
+  std::vector<MaskNode> nodes;
+  for (const MaskNode& node : spec.mask.nodes) {
+    if (node.op != MaskOp::kChunk) {
+      nodes.push_back(node);
+      continue;
+    }
+    nodes.insert(nodes.end(), {{MaskOp::kSegment, 0}, {MaskOp::kWindow, node.n}, {MaskOp::kAnd, 0}});
+  }
+  spec.mask.nodes = nodes;
+  return {};
+}
+
 Result<void> fill_value(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
   deviation.fill_value = fault.value("fill");
   return {};
@@ -134,6 +237,12 @@ std::vector<FaultKind> visibility_rows() {
           "the causal frontier of a chunk is anchored at key 0 instead of its own position",
           top_left_alignment),
       row("mask.causal_dropped", kGroup, "queries see later keys", causal_dropped),
+      row("mask.composition/rule_ignored", kGroup, "one rule of a composed mask has no say", rule_ignored,
+          {{"rule", 2, "which of the mask's rules, counted from 1", true}}),
+      row("mask.composition/united", kGroup, "rules that should all hold are joined by `or`", rules_united),
+      row("mask.composition/forced_causal", kGroup, "a mask that is not causal is run causal", forced_causal),
+      row("mask.composition/bias_ignored", kGroup, "the additive mask beside the rules is not applied",
+          bias_ignored),
       row("mask.window_off_by_one", kGroup, "the window holds one key too many (or too few)",
           window_off_by_one, {{"keys", 1, "keys added to the window", true}}),
       row("mask.window_scope", kGroup, "the window of a layer is read and never applied", window_scope),
@@ -145,6 +254,15 @@ std::vector<FaultKind> visibility_rows() {
           padding_is_text),
       row("mask.prefix_bidirectional", kGroup, "tokens of a bidirectional span see each other only causally",
           span_causal),
+      row("mask.stale_or_misbound/previous_call", kGroup, "queries are masked as those of the call before",
+          mask_of_previous_call),
+      row("mask.stale_or_misbound/bias_heads", kGroup,
+          "heads are folded in another order than the additive mask's", bias_of_other_head),
+      row("mask.chunked_local/origin", kGroup, "chunks begin at another token", chunk_origin,
+          {{"origin", 1, "tokens by which chunks begin too late", true}}),
+      row("mask.chunked_local/documents", kGroup, "chunks are counted over documents, from position 0",
+          chunks_over_documents),
+      row("mask.chunked_local/window", kGroup, "a sliding window stands in place of chunks", chunk_slides),
       row("mask.fill_value", kGroup, "hidden scores are a finite number that can win", fill_value,
           {{"fill", -10, "the number"}}),
       row("mask.fully_masked_row", kGroup, "a query that sees no key gives NaN instead of 0", empty_row_nan),

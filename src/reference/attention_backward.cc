@@ -4,6 +4,7 @@
 
 #include "attention_call.h"
 #include "sightline/reference/attention.h"
+#include "sightline/reference/misread.h"
 #include "softmax_row.h"
 
 namespace sightline::reference {
@@ -79,7 +80,7 @@ double Backward::kv_share(int h) const {
 void Backward::add_pair(int h, std::int64_t i, std::int64_t j, const PairScore& pair, double d_logit) {
   if (!grads_.d_bias.empty()) {
     const auto& strides = call_.in().bias.strides;
-    grads_.d_bias[at(h * strides[0] + i * strides[1] + j * strides[2])] += d_logit;
+    grads_.d_bias[at(call_.bias_head(h) * strides[0] + i * strides[1] + j * strides[2])] += d_logit;
   }
   if (!grads_.d_alibi_slopes.empty()) {
     grads_.d_alibi_slopes[at(h)] +=
@@ -169,6 +170,51 @@ AttentionGradients Backward::run() {
   return std::move(grads_);
 }
 
+/// The upstream of an output that is read in another layout, in the layout it was written in.
+std::vector<double> as_written(OutLayout layout, const HeadSpec& heads,
+                               const StridedView<const double, 3>& d_out) {
+  std::vector<double> written(at(d_out.size()));
+  for (std::int64_t i = 0; i < d_out.shape[0]; ++i) {
+    for (int h = 0; h < heads.num_q_heads; ++h) {
+      const OutSource from = out_source(layout, d_out.shape[0], heads.num_q_heads, {i, h});
+      for (int c = 0; c < heads.v_head_dim; ++c) {
+        written[at((from.row * heads.num_q_heads + from.head) * heads.v_head_dim + c)] = d_out(i, h, c);
+      }
+    }
+  }
+  return written;
+}
+
+void fill_tail(std::vector<double>& rows, std::size_t num_rows, std::size_t num_filled, double value) {
+  if (num_rows == 0) return;
+  const auto count = rows.size() / num_rows * std::min(num_filled, num_rows);
+  std::fill(rows.end() - static_cast<std::ptrdiff_t>(count), rows.end(), value);
+}
+
+std::size_t num_tail_pads(std::span<const TokenCoord> coords) {
+  std::size_t count = 0;
+  while (count < coords.size() && !coords[coords.size() - 1 - count].valid) ++count;
+  return count;
+}
+
+void deviate_gradients(const AttentionInputs& in, const Deviation& deviation, AttentionGradients& grads) {
+  const bool scores = deviation.severed_scores;
+  if (scores || deviation.severed_d_q) std::ranges::fill(grads.d_q, 0.0);
+  if (scores || deviation.severed_d_k) std::ranges::fill(grads.d_k, 0.0);
+  if (deviation.severed_d_v) std::ranges::fill(grads.d_v, 0.0);
+  if (scores) {
+    for (auto* d : {&grads.d_bias, &grads.d_alibi_slopes, &grads.d_sink_logits}) std::ranges::fill(*d, 0.0);
+  }
+  const auto fill = [&](std::size_t num_q, std::size_t num_kv, double value) {
+    fill_tail(grads.d_q, in.q_coords.size(), num_q, value);
+    fill_tail(grads.d_k, in.kv_coords.size(), num_kv, value);
+    fill_tail(grads.d_v, in.kv_coords.size(), num_kv, value);
+  };
+  const auto num_rows = at(deviation.num_unwritten_rows);
+  if (num_rows > 0) fill(num_rows, num_rows, std::numeric_limits<double>::quiet_NaN());
+  if (deviation.padding_unwritten) fill(num_tail_pads(in.q_coords), num_tail_pads(in.kv_coords), kLeftover);
+}
+
 }  // namespace
 
 Result<AttentionGradients> attention_backward(const AttentionSpec& spec, const AttentionInputs& inputs,
@@ -184,7 +230,25 @@ Result<AttentionGradients> attention_backward(const AttentionSpec& spec, const A
     return fail(ErrorKind::kInvalidArgument, "attention_backward: d_lse has shape [{}], expected [{}]",
                 fmt::join(upstream.d_lse.shape, ", "), fmt::join(lse_shape, ", "));
   }
-  return Backward(call, upstream).run();
+  const std::vector<double> d_out = as_written(deviation.out_layout, spec.heads, upstream.d_out);
+  const AttentionUpstream up{dense_view<const double, 3>(d_out.data(), out_shape), upstream.d_lse};
+  // What is of the forward alone leaves the backward right.
+  Deviation of_backward = deviation;
+  of_backward.parts_merged_in_base_2 = false;
+  AttentionGradients grads;
+  if (misreads_inputs(deviation)) {
+    SIGHTLINE_TRY(const MisreadInputs misread, MisreadInputs::make(spec, inputs, deviation));
+    SIGHTLINE_TRY(const AttentionCall read,
+                  AttentionCall::make(spec, misread.get(), of_backward, "attention_backward"));
+    grads = Backward(read, up).run();
+    misread.take_back(grads);
+  } else {
+    SIGHTLINE_TRY(const AttentionCall read,
+                  AttentionCall::make(spec, inputs, of_backward, "attention_backward"));
+    grads = Backward(read, up).run();
+  }
+  deviate_gradients(inputs, deviation, grads);
+  return grads;
 }
 
 }  // namespace sightline::reference

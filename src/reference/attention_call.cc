@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "sightline/base/half.h"
 #include "sightline/base/rng.h"
 #include "sightline/reference/rotate.h"
 
@@ -16,20 +15,6 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
-
-double round_to(SoftmaxPrecision precision, double x) {
-  switch (precision) {
-    case SoftmaxPrecision::kDouble:
-      return x;
-    case SoftmaxPrecision::kFloat:
-      return static_cast<float>(x);
-    case SoftmaxPrecision::kBf16:
-      return to_f32(to_bf16(static_cast<float>(x)));
-    case SoftmaxPrecision::kF16:
-      return to_f32(to_f16(static_cast<float>(x)));
-  }
-  return x;
-}
 
 AttentionCall::AttentionCall(const AttentionSpec& spec, const AttentionInputs& inputs,
                              const Deviation& deviation)
@@ -48,17 +33,24 @@ int AttentionCall::kv_head(int q_head) const {
   return kv_head_for(spec_.heads, q_head);
 }
 
+int AttentionCall::bias_head(int q_head) const {
+  if (!deviation_.bias_heads_transposed) return q_head;
+  const int group_size = spec_.heads.group_size();
+  return q_head % group_size * num_kv_heads() + q_head / group_size;
+}
+
 std::vector<bool> AttentionCall::visible_keys(const MaskSpec& mask, std::int64_t i) const {
+  const TokenRef query{seen_.q.empty() ? in_.q_coords[at(i)] : seen_.q[at(i)], i};
+  const std::span<const TokenCoord> kv_coords = seen_.kv.empty() ? in_.kv_coords : seen_.kv;
   std::vector<bool> visible(at(kv_len()));
   for (std::int64_t j = 0; j < kv_len(); ++j) {
-    visible[at(j)] =
-        is_visible(mask, in_.tables, TokenRef{in_.q_coords[at(i)], i}, TokenRef{in_.kv_coords[at(j)], j});
+    visible[at(j)] = is_visible(mask, in_.tables, query, TokenRef{kv_coords[at(j)], j});
   }
   return visible;
 }
 
 PairScore AttentionCall::pair_score(int h, std::int64_t i, std::int64_t j, bool visible) const {
-  const double bias = has_bias() ? in_.bias(h, i, j) : 0.0;
+  const double bias = has_bias() ? in_.bias(bias_head(h), i, j) : 0.0;
   if (bias == -kInfinity) visible = false;
   PairScore pair;
   if (!visible && deviation_.fill_value) {

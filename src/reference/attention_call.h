@@ -4,7 +4,9 @@
 
 #include <vector>
 
+#include "deviant_coords.h"
 #include "sightline/reference/attention.h"
+#include "sightline/reference/rotate.h"
 
 namespace sightline::reference {
 
@@ -27,13 +29,15 @@ class AttentionCall {
   int num_kv_heads() const { return spec_.heads.num_kv_heads; }
   int qk_dim() const { return spec_.heads.qk_head_dim; }
   int v_dim() const { return spec_.heads.v_head_dim; }
-  bool has_bias() const { return in_.bias.data != nullptr; }
+  bool has_bias() const { return in_.bias.data != nullptr && !deviation_.bias_is_ignored; }
   bool has_sink() const { return !spec_.score.sink_logits.empty(); }
   const AttentionInputs& in() const { return in_; }
   const AttentionSpec& spec() const { return spec_; }
   const Deviation& deviation() const { return deviation_; }
 
   int kv_head(int q_head) const;
+  /// The head whose bias query head `q_head` takes.
+  int bias_head(int q_head) const;
 
   /// Which keys query row i sees under `mask`, bias aside.
   std::vector<bool> visible_keys(const MaskSpec& mask, std::int64_t i) const;
@@ -60,19 +64,18 @@ class AttentionCall {
   std::int64_t kv_rope_pos(std::int64_t j) const;
   std::int64_t q_rope_pos_as_first(std::int64_t i) const;
   std::int64_t call_rope_length() const;
-  double precise(double x) const;
+  std::vector<CosSin> turns_at(std::span<const double> frequencies, std::int64_t rope_pos,
+                               Turn turn = Turn::kForward) const;
 
   const AttentionSpec& spec_;
   const AttentionInputs& in_;
   const Deviation& deviation_;
+  DeviantCoords seen_;
   ReachBack reach_;
   bool in_cache_ = false;
   std::vector<double> q_frequencies_;
   std::vector<std::vector<double>> kv_frequencies_;  // per key under kv_rope_length, else one entry
   std::vector<double> rotated_q_, rotated_q_as_first_, rotated_k_;
 };
-
-/// x rounded to `precision`, kept as double.
-double round_to(SoftmaxPrecision precision, double x);
 
 }  // namespace sightline::reference

@@ -89,6 +89,7 @@ std::int64_t AttentionCall::call_rope_length() const {
 }
 
 void AttentionCall::rotate_all() {
+  seen_ = deviant_coords(spec_, in_, deviation_);
   reach_ = reach_back(spec_.mask);
   in_cache_ =
       spec_.rope.pairing != RopePairing::kNone && spec_.rope.position_policy == PositionPolicy::kInCache;
@@ -99,36 +100,37 @@ void AttentionCall::rotate_all() {
   if (kv_frequencies_.empty()) kv_frequencies_.push_back(q_frequencies_);
 
   const auto dim = at(qk_dim());
+  const auto append = [&](const StridedView<const double, 3>& from, std::int64_t row, std::int64_t head_idx,
+                          std::span<const CosSin> turns, std::vector<double>& to) {
+    for (std::int64_t c = 0; c < qk_dim(); ++c) to.push_back(from(row, head_idx, c));
+    rotate(spec_.rope, turns, std::span(to).last(dim));
+  };
   for (std::int64_t i = 0; i < q_len(); ++i) {
-    for (int h = 0; h < num_q_heads(); ++h) {
-      std::vector<double> head(dim);
-      for (int c = 0; c < qk_dim(); ++c) head[at(c)] = in_.q(i, h, c);
-      std::vector<double> as_first = head;
-      rotate(spec_.rope, q_frequencies_, q_rope_pos(i), head);
-      rotated_q_.insert(rotated_q_.end(), head.begin(), head.end());
-      if (!in_cache_) continue;
-      rotate(spec_.rope, q_frequencies_, q_rope_pos_as_first(i), as_first);
-      rotated_q_as_first_.insert(rotated_q_as_first_.end(), as_first.begin(), as_first.end());
-    }
+    const auto turns = turns_at(q_frequencies_, q_rope_pos(i));
+    for (int h = 0; h < num_q_heads(); ++h) append(in_.q, i, h, turns, rotated_q_);
+    if (!in_cache_) continue;
+    const auto turns_as_first = turns_at(q_frequencies_, q_rope_pos_as_first(i));
+    for (int h = 0; h < num_q_heads(); ++h) append(in_.q, i, h, turns_as_first, rotated_q_as_first_);
   }
   for (std::int64_t j = 0; j < kv_len(); ++j) {
-    for (int g = 0; g < num_kv_heads(); ++g) {
-      std::vector<double> head(dim);
-      for (int c = 0; c < qk_dim(); ++c) head[at(c)] = in_.k(j, g, c);
-      rotate(spec_.rope, kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)], kv_rope_pos(j), head);
-      rotated_k_.insert(rotated_k_.end(), head.begin(), head.end());
-    }
+    const auto turns = turns_at(kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)], kv_rope_pos(j));
+    for (int g = 0; g < num_kv_heads(); ++g) append(in_.k, j, g, turns, rotated_k_);
   }
+}
+
+std::vector<CosSin> AttentionCall::turns_at(std::span<const double> frequencies, std::int64_t rope_pos,
+                                            Turn turn) const {
+  return cos_sin(spec_.rope, frequencies, rope_pos, turn, deviation_.rope_rounded, deviation_.rope_precision);
 }
 
 void AttentionCall::unrotate_d_q(std::int64_t i, bool as_first, std::span<double> d_head) const {
-  rotate(spec_.rope, q_frequencies_, as_first ? q_rope_pos_as_first(i) : q_rope_pos(i), d_head,
-         Turn::kTranspose);
+  const std::int64_t rope_pos = as_first ? q_rope_pos_as_first(i) : q_rope_pos(i);
+  rotate(spec_.rope, turns_at(q_frequencies_, rope_pos, Turn::kTranspose), d_head);
 }
 
 void AttentionCall::unrotate_d_k(std::int64_t j, std::span<double> d_head) const {
-  rotate(spec_.rope, kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)], kv_rope_pos(j), d_head,
-         Turn::kTranspose);
+  const auto& frequencies = kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)];
+  rotate(spec_.rope, turns_at(frequencies, kv_rope_pos(j), Turn::kTranspose), d_head);
 }
 
 }  // namespace sightline::reference

@@ -5,6 +5,7 @@
 
 #include "attention_call.h"
 #include "sightline/reference/attention.h"
+#include "sightline/reference/misread.h"
 #include "softmax_row.h"
 
 namespace sightline::reference {
@@ -14,13 +15,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
 
-}  // namespace
-
-Result<AttentionOutputs> attention_forward(const AttentionSpec& spec, const AttentionInputs& inputs,
-                                           Keep keep, const Deviation& deviation) {
-  SIGHTLINE_TRY(const AttentionCall call, AttentionCall::make(spec, inputs, deviation, "attention_forward"));
+AttentionOutputs forward(const AttentionCall& call, const Keep& keep) {
   const std::int64_t q_len = call.q_len(), kv_len = call.kv_len();
   const int num_q_heads = call.num_q_heads(), v_dim = call.v_dim();
+  const Deviation& deviation = call.deviation();
 
   AttentionOutputs outputs;
   outputs.out.resize(at(q_len * num_q_heads * v_dim), 0.0);
@@ -31,9 +29,11 @@ Result<AttentionOutputs> attention_forward(const AttentionSpec& spec, const Atte
   if (keep.scores) outputs.scores.resize(num_pairs, -kInfinity);
 
   for (std::int64_t i = 0; i < q_len; ++i) {
-    const std::vector<bool> visible = call.visible_keys(spec.mask, i);
+    const std::vector<bool> visible = call.visible_keys(call.spec().mask, i);
     for (int h = 0; h < num_q_heads; ++h) {
+      if (!keep.only.empty() && keep.only[at(i * num_q_heads + h)] == 0) continue;
       const SoftmaxRow row = softmax_row(call, h, i, visible);
+      const int kv_head = call.kv_head(h);
       double* out = &outputs.out[at((i * num_q_heads + h) * v_dim)];
       for (std::int64_t j = 0; j < kv_len; ++j) {
         const PairScore& pair = row.pairs[at(j)];
@@ -41,7 +41,7 @@ Result<AttentionOutputs> attention_forward(const AttentionSpec& spec, const Atte
         if (keep.scores && pair.counts) outputs.scores[pair_idx] = pair.logit;
         if (row.is_empty || !pair.counts) continue;
         const double weight = row.weights[at(j)] * call.keep_factor(h, i, j);
-        for (int c = 0; c < v_dim; ++c) out[c] += weight * inputs.v(j, call.kv_head(h), c);
+        for (int c = 0; c < v_dim; ++c) out[c] += weight * call.in().v(j, kv_head, c);
         if (keep.weights) outputs.weights[pair_idx] = row.weights[at(j)];
         if (keep.weights) outputs.dropped_weights[pair_idx] = weight;
       }
@@ -51,6 +51,41 @@ Result<AttentionOutputs> attention_forward(const AttentionSpec& spec, const Atte
       outputs.lse[at(i * num_q_heads + h)] =
           deviation.lse_is_base_2 ? row.lse * std::numbers::log2e : row.lse;
     }
+  }
+  return outputs;
+}
+
+/// The output as it is read back, where its layout deviates.
+std::vector<double> laid_out(OutLayout layout, const HeadSpec& heads, const std::vector<double>& out) {
+  const auto num_rows =
+      static_cast<std::int64_t>(out.size()) / (std::int64_t{heads.num_q_heads} * heads.v_head_dim);
+  std::vector<double> read(out.size());
+  for (std::int64_t i = 0; i < num_rows; ++i) {
+    for (int h = 0; h < heads.num_q_heads; ++h) {
+      const OutSource from = out_source(layout, num_rows, heads.num_q_heads, {i, h});
+      std::copy_n(&out[at((from.row * heads.num_q_heads + from.head) * heads.v_head_dim)], heads.v_head_dim,
+                  &read[at((i * heads.num_q_heads + h) * heads.v_head_dim)]);
+    }
+  }
+  return read;
+}
+
+}  // namespace
+
+Result<AttentionOutputs> attention_forward(const AttentionSpec& spec, const AttentionInputs& inputs,
+                                           Keep keep, const Deviation& deviation) {
+  SIGHTLINE_TRY(const AttentionCall call, AttentionCall::make(spec, inputs, deviation, "attention_forward"));
+  AttentionOutputs outputs;
+  if (misreads_inputs(deviation)) {
+    SIGHTLINE_TRY(const MisreadInputs misread, MisreadInputs::make(spec, inputs, deviation));
+    SIGHTLINE_TRY(const AttentionCall read,
+                  AttentionCall::make(spec, misread.get(), deviation, "attention_forward"));
+    outputs = forward(read, keep);
+  } else {
+    outputs = forward(call, keep);
+  }
+  if (deviation.out_layout != OutLayout::kTokensFirst) {
+    outputs.out = laid_out(deviation.out_layout, spec.heads, outputs.out);
   }
   return outputs;
 }

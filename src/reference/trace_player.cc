@@ -96,6 +96,7 @@ Result<void> TracePlayer::append(const TraceAppend& step, const TraceStepData& d
   SIGHTLINE_CHECK(check_view(data.k, {num_tokens, heads.num_kv_heads, heads.qk_head_dim}, "k"));
   SIGHTLINE_CHECK(check_view(data.v, {num_tokens, heads.num_kv_heads, heads.v_head_dim}, "v"));
   Sequence& sequence = sequences_[step.sequence];
+  sequence.num_before = static_cast<std::int64_t>(sequence.tokens.size());
 
   std::int64_t rope_length = rope_length_;
   if (spec_.rope.length_policy == RopeLengthPolicy::kCurrentLength) {
@@ -150,6 +151,7 @@ Result<AttentionOutputs> TracePlayer::query(const TraceQuery& step, const TraceS
   inputs.kv_rope_pos = rope_pos;
   inputs.kv_rope_length = rope_lengths;
   inputs.rope_length = rope_length_;
+  inputs.num_cached = std::min(found->second.num_before, kv_len);
   return attention_forward(spec_, inputs, keep, deviation_);
 }
 

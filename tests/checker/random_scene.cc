@@ -27,20 +27,27 @@ AttentionSpec RandomScene::random_spec() {
       "causal & chunk(5)",
       "causal | span",
       "causal & window(7) & segment",
+      "causal & dilated(2)",
+      "causal & chunk(4)",
+      "window(6) & ahead(3)",
+      "segment",
   };
   static constexpr double kThetas[] = {1e4, 5e5, 1e6, 100};
   AttentionSpec spec;
   const int num_kv_heads = between(1, 3);
   const int dim = 2 * between(2, 8);
-  spec.heads = {num_kv_heads * between(1, 3), num_kv_heads, dim, between(3, 12)};
-  spec.mask = parse_mask(kMasks[between(0, 7)]).value();
+  spec.heads = {num_kv_heads * between(1, 3), num_kv_heads, dim, between(0, 2) == 0 ? dim : between(3, 12)};
+  spec.mask = parse_mask(kMasks[between(0, static_cast<int>(std::size(kMasks)) - 1)]).value();
   if (between(0, 3) > 0) {
     spec.rope.pairing = between(0, 1) == 0 ? RopePairing::kInterleaved : RopePairing::kHalfSplit;
     spec.rope.rotary_dim = between(0, 2) > 0 ? dim : std::max(2, dim / 4 * 2);
     spec.rope.theta = kThetas[between(0, 3)];
-    if (between(0, 3) == 0) {
-      spec.rope.scaling.kind = RopeScalingKind::kLinear;
+    if (between(0, 1) == 0) {
+      static constexpr RopeScalingKind kKinds[] = {RopeScalingKind::kLinear, RopeScalingKind::kYarn,
+                                                   RopeScalingKind::kLlama3, RopeScalingKind::kDynamicNtk};
+      spec.rope.scaling.kind = kKinds[between(0, 3)];
       spec.rope.scaling.factor = 4;
+      spec.rope.scaling.original_context = 8;
     }
     if (between(0, 3) == 0) spec.rope.cos_sin_magnitude = 1.2079;
   } else if (between(0, 1) == 0) {
@@ -51,6 +58,7 @@ AttentionSpec RandomScene::random_spec() {
     for (int h = 0; h < spec.heads.num_q_heads; ++h) spec.score.sink_logits.push_back(rng_.next_normal());
   }
   if (between(0, 4) == 0) spec.score.softmax_scale = 0.5;
+  if (between(0, 7) == 0) spec.score.dropout = {.rate = 0.25, .seed = 5, .layer = 1};
   return spec;
 }
 
@@ -61,6 +69,7 @@ Observation RandomScene::observation() {
   const HeadSpec& heads = spec_.heads;
   const bool has_gradients = seen_ == Seen::kGradientsToo;
   const int kv_len = between(18, 40);
+  o.rope_length = kv_len;
   const int q_len = has_gradients ? kv_len : between(6, kv_len);
   const auto fill = [&](std::vector<double>& x, int count) {
     x.resize(static_cast<std::size_t>(count));
@@ -72,19 +81,22 @@ Observation RandomScene::observation() {
   if (has_gradients) fill(o.d_out, q_len * heads.num_q_heads * heads.v_head_dim);
   if (between(0, 3) == 0) fill(o.bias, heads.num_q_heads * q_len * kv_len);
 
-  // Padding in front, two documents with rotary positions of their own, a bidirectional span.
+  // Padding in front and behind, positions that are small or large, two documents with rotary positions of
+  // their own, a bidirectional span.
   const int num_pads = between(0, 2) > 0 ? 0 : between(1, 3);
+  const int num_tail_pads = between(0, 2) > 0 ? 0 : between(1, 3);
+  const int first_rope_pos = between(0, 2) > 0 ? 0 : between(500, 5000);
   const int second_document = between(0, 1) == 0 ? between(6, 12) : kv_len;
   o.kv_coords = coords_range(-num_pads, kv_len - num_pads);
   for (int i = 0; i < kv_len; ++i) {
     TokenCoord& coord = o.kv_coords[static_cast<std::size_t>(i)];
-    coord.valid = i >= num_pads;
+    coord.valid = i >= num_pads && i < kv_len - num_tail_pads;
     if (i >= second_document) {
       coord.segment = 1;
       coord.segment_start = second_document - num_pads;
     }
     if (i >= num_pads + 3 && i < num_pads + 6) coord.span = 1;
-    o.kv_rope_pos.push_back(coord.pos - coord.segment_start);
+    o.kv_rope_pos.push_back(first_rope_pos + coord.pos - coord.segment_start);
   }
   o.q_coords.assign(o.kv_coords.end() - q_len, o.kv_coords.end());
   o.q_rope_pos.assign(o.kv_rope_pos.end() - q_len, o.kv_rope_pos.end());
@@ -94,15 +106,9 @@ Observation RandomScene::observation() {
   return o;
 }
 
-Fault RandomScene::fault() {
-  std::vector<const FaultKind*> kinds;
-  for (const FaultKind& kind : fault_table()) {
-    if (kind.on_spec != nullptr || kind.on_call != nullptr || kind.on_deviation != nullptr) {
-      kinds.push_back(&kind);
-    }
-  }
-  Fault fault{kinds[static_cast<std::size_t>(between(0, static_cast<int>(kinds.size()) - 1))], {}};
-  for (const FaultParameter& parameter : fault.kind->parameters) {
+Fault RandomScene::fault(const FaultKind& kind) {
+  Fault fault{&kind, {}};
+  for (const FaultParameter& parameter : kind.parameters) {
     double value = parameter.value;
     if (parameter.name == "offset") value = between(0, 1) == 0 ? 0 : between(1, 9);
     if (parameter.name == "keys") value = between(0, 1) == 0 ? 1 : -1;
@@ -110,6 +116,15 @@ Fault RandomScene::fault() {
     if (parameter.name == "rows") value = between(4, 12);
     if (parameter.name == "factor") value = 0.3 + 0.1 * between(0, 20);
     if (parameter.name == "fill") value = -between(1, 12);
+    if (parameter.name == "rule") value = between(1, 3);
+    if (parameter.name == "origin") value = between(1, 3);
+    if (parameter.name == "slots") value = between(4, 12);
+    if (parameter.name == "newest") value = between(1, 2);
+    if (parameter.name == "slots_read") value = between(0, 1) == 0 ? between(1, 40) : between(100, 4000);
+    if (parameter.name == "times") value = between(0, 1) == 0 ? 0.01 * between(1, 90) : 10.0 * between(1, 40);
+    if (parameter.name == "bits") value = between(0, 1) == 0 ? 8 : 11;
+    if (parameter.name == "head_dim") value = 2 * between(2, 12);
+    if (parameter.name == "unwritten") value = between(1, 5);
     fault.values.push_back(value);
   }
   return fault;

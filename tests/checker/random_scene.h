@@ -23,8 +23,8 @@ class RandomScene {
   [[nodiscard]] const AttentionSpec& spec() const { return spec_; }
   /// Inputs of a new length, cut into new calls, rounded to the scene's type; outputs are empty.
   [[nodiscard]] Observation observation();
-  /// Any row of the table that can show in a sequence of calls, with a random parameter.
-  [[nodiscard]] Fault fault();
+  /// A row of the table with random parameters.
+  [[nodiscard]] Fault fault(const FaultKind& kind);
 
   /// Fills the outputs with what the oracle answers under `faults`, rounded to the type. False: they do not
   /// apply to this observation, which then holds the right answers.

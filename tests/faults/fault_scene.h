@@ -30,8 +30,21 @@ class FaultScene {
   }
 
   /// What a fault needs beyond the usual scene.
-  void prepare_for(std::string_view slug) {
+  void prepare_for(const FaultKind& kind) {
+    const std::string_view slug = kind.slug;
     RopeScaling& scaling = call_.spec.rope.scaling;
+    const auto set_mask = [&](const char* mask) { call_.spec.mask = parse_mask(mask).value(); };
+    if (slug == "mask.chunked_local" || kind.variant == "rule_ignored") set_mask("causal & chunk(3)");
+    if (kind.variant == "forced_causal") set_mask("window(3)");
+    if (kind.variant == "positions") {
+      for (std::int64_t& p : rope_pos_) p += 1000;  // half types hold the small ones
+    }
+    if (kind.variant == "padding") call_.q_coords[9].valid = call_.kv_coords[9].valid = false;
+    if (kind.variant == "keys_for_values") {
+      call_.spec.heads.v_head_dim = call_.spec.heads.qk_head_dim;
+      call_.v = reference::RandomCall(call_.spec, 0, kNumTokens, 4).v;
+      call_.d_out = reference::RandomCall(call_.spec, 0, kNumTokens, 4).d_out;
+    }
     if (slug == "rope.cached_keys_rescaled") {
       scaling.kind = RopeScalingKind::kDynamicNtk;
       scaling.original_context = 2;
@@ -59,6 +72,8 @@ class FaultScene {
     if (grads.d_sink_logits.empty()) all.insert(all.end(), 4, 0.0);
     for (const std::int64_t row : loss_targets(loss, whole.q_coords, {}))
       all.push_back(static_cast<double>(row));
+    // Features of a token are split for all of its sequence, not for the part that a step brings.
+    if (deviation.fused_layout != reference::FusedLayout::kRight) return all;
     SIGHTLINE_CHECK(observe_chunks(fault, whole, deviation, all));
     SIGHTLINE_CHECK(observe_trace(fault, whole, deviation, all));
     return all;

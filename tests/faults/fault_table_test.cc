@@ -44,10 +44,13 @@ TEST(FaultTableTest, EveryRowShowsInTheOracle) {
     for (const FaultParameter& parameter : kind.parameters) f.values.push_back(parameter.value);
     if (kind.slug == "rope.table_bounds") f.values[0] = 4;  // the scene is shorter than the default table
     FaultScene scene;
-    scene.prepare_for(kind.slug);
+    scene.prepare_for(kind);
     const auto wrong = scene.observe(&f);
-    ASSERT_TRUE(wrong) << to_string(f) << ": " << wrong.error().message;
-    const double difference = max_difference(*wrong, scene.observe(nullptr).value());
+    EXPECT_TRUE(wrong) << to_string(f) << ": " << wrong.error().message;
+    if (!wrong) continue;
+    std::vector<double> should_be = scene.observe(nullptr).value();
+    should_be.resize(wrong->size());
+    const double difference = max_difference(*wrong, should_be);
     EXPECT_FALSE(difference < 1e-4) << to_string(f);  // NaN shows too
   }
 }

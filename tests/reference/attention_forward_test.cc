@@ -372,7 +372,7 @@ TEST(AttentionForwardTest, EveryForwardDeviationShows) {
       {.softcap_after_bias = true},
       {.scale_multiplies_bias = true},
       {.sink_count = 2},
-      {.softmax_precision = SoftmaxPrecision::kBf16},
+      {.softmax_precision = Precision::kBf16},
   };
   for (const Deviation& deviation : out_deviations) {
     EXPECT_GT(max_difference(call.forward({}, deviation).out, right.out), 1e-3);

@@ -32,12 +32,17 @@ struct AttentionInputs {
   /// [num_q_heads, q_len, kv_len], strides may be 0; `data` null: no bias. Minus infinity is invisible.
   StridedView<const double, 3> bias;
   MaskTables tables;
+  /// Rows of k that were there before the call; only deviations of a cache look at it.
+  std::int64_t num_cached = 0;
 };
 
 /// What to hand out besides out and lse.
 struct Keep {
   bool weights = false;
   bool scores = false;
+  /// [q_len, num_q_heads] or empty: rows and heads that are not 0 are computed, the others stay 0. Not with a
+  /// deviating out_layout, which mixes them.
+  std::span<const std::uint8_t> only;
 };
 
 struct AttentionOutputs {

@@ -9,6 +9,9 @@
 
 namespace sightline::reference {
 
+/// Stands for whatever was in memory before.
+inline constexpr double kLeftover = 12345.0;
+
 /// Which key head a query head reads.
 enum class HeadMap : std::uint8_t {
   kGrouped,  ///< h / group_size: right
@@ -28,8 +31,31 @@ enum class GqaReduction : std::uint8_t {
   kLastHead,  ///< the last query head overwrites the others
 };
 
-/// The type in which scores, weights and their sum are rounded.
-enum class SoftmaxPrecision : std::uint8_t { kDouble, kFloat, kBf16, kF16 };
+/// A type to which intermediate numbers are rounded.
+enum class Precision : std::uint8_t { kDouble, kFloat, kBf16, kF16 };
+
+/// What of a rotation is rounded to Deviation::rope_precision.
+enum class RopeStage : std::uint8_t {
+  kNone,       ///< right
+  kPosition,   ///< the position, before it is multiplied
+  kFrequency,  ///< the frequencies
+  kAngle,      ///< position times frequency
+  kTable,      ///< cos and sin
+};
+
+/// How heads and tokens of the outputs of a call are laid out when they are read back.
+enum class OutLayout : std::uint8_t {
+  kTokensFirst,      ///< [tokens, heads, dim]: right
+  kHeadsFirst,       ///< written [heads, tokens, dim], read as [tokens, heads, dim]: transpose missing
+  kTransposedTwice,  ///< written [tokens, heads, dim], read as [heads, tokens, dim] and transposed
+};
+
+/// How the features of one token's fused q, k and v are split.
+enum class FusedLayout : std::uint8_t {
+  kRight,
+  kGroupsAsBlocks,  ///< stored by key head (its queries, k, v), split as all q, all k, all v
+  kBlocksAsGroups,  ///< stored as all q, all k, all v, split by key head
+};
 
 /// One defaulted field for each way of being wrong; the default of every field is right.
 struct Deviation {
@@ -47,7 +73,44 @@ struct Deviation {
   /// The lse is given as a logarithm to base 2.
   bool lse_is_base_2 = false;
   int sink_count = 1;  ///< times the sink joins the denominator
-  SoftmaxPrecision softmax_precision = SoftmaxPrecision::kDouble;
+  /// Of scores, weights and their sum.
+  Precision softmax_precision = Precision::kDouble;
+  RopeStage rope_rounded = RopeStage::kNone;
+  Precision rope_precision = Precision::kDouble;
+
+  // Visibility alone; rotation and ALiBi stay right.
+  /// Chunks of `chunk(n)` begin this many tokens later than they should.
+  std::int64_t chunk_origin = 0;
+  /// Chunks of `chunk(n)` are counted from position 0, whatever the document.
+  bool chunk_ignores_documents = false;
+  /// The last keys of the call are not read.
+  std::int64_t num_unread_newest = 0;
+  /// Keys that were not there before the call are not read.
+  bool own_keys_unread = false;
+  /// Above 0: a ring of this many slots, in which the key at position p lies at p mod ring_slots over what
+  /// was there, and is masked as if that were its position.
+  std::int64_t ring_slots = 0;
+
+  /// Keys and values of 0 that every query reads besides its own: slots behind the written ones.
+  std::int64_t num_zero_keys = 0;
+  /// Keys and values that were there before the call are read times these; all values times `value_factor`.
+  double cached_key_factor = 1;
+  double cached_value_factor = 1;
+  double value_factor = 1;
+  /// Keys, as they are cached, are read in place of values of the same width.
+  bool keys_as_values = false;
+  /// Features of q, k and v, for calls whose queries are all of their keys.
+  FusedLayout fused_layout = FusedLayout::kRight;
+  /// Of `out` alone, over the rows of the call.
+  OutLayout out_layout = OutLayout::kTokensFirst;
+  bool bias_is_ignored = false;
+  /// Head g * group_size + i takes the bias of head i * num_kv_heads + g.
+  bool bias_heads_transposed = false;
+
+  // The forward alone; the backward stays right.
+  /// The keys that were there before the call and the others are two parts, whose lse to base 2 are merged as
+  /// natural logarithms.
+  bool parts_merged_in_base_2 = false;
 
   // The backward alone; the forward stays right.
   bool omit_row_term = false;          ///< dS = P * dP
@@ -56,6 +119,12 @@ struct Deviation {
   std::optional<MaskSpec> backward_mask = std::nullopt;  ///< visibility of the backward
   GqaReduction gqa_reduction = GqaReduction::kSum;
   std::uint64_t backward_dropout_seed_offset = 0;  ///< the backward draws with seed + offset
+  /// Gradients that come out as exactly 0; of scores: everything but d_v.
+  bool severed_d_q = false, severed_d_k = false, severed_d_v = false, severed_scores = false;
+  /// The last rows of d_q, d_k and d_v are NaN.
+  std::int64_t num_unwritten_rows = 0;
+  /// Rows of d_q, d_k and d_v that are padding behind the last token hold `kLeftover`.
+  bool padding_unwritten = false;
 
   bool operator==(const Deviation&) const = default;
 };

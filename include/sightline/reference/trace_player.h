@@ -59,6 +59,7 @@ class TracePlayer {
  private:
   struct Sequence {
     std::int64_t length = 0;
+    std::int64_t num_before = 0;  ///< tokens held before the last append
     std::vector<StoredToken> tokens;
   };
   TracePlayer(AttentionSpec spec, std::int64_t rope_length, Deviation deviation);

@@ -1,0 +1,54 @@
+#include "deviant_coords.h"
+
+#include <algorithm>
+#include <map>
+
+namespace sightline::reference {
+namespace {
+
+void move_chunks(const Deviation& deviation, std::vector<TokenCoord>& coords) {
+  for (TokenCoord& coord : coords) {
+    if (deviation.chunk_ignores_documents) coord.segment_start = 0;
+    coord.segment_start += deviation.chunk_origin;
+  }
+}
+
+/// Keys at their slots; those that a later one has overwritten are gone.
+void put_in_ring(std::int64_t num_slots, std::vector<TokenCoord>& kv) {
+  std::map<std::int64_t, TokenCoord*> by_slot;
+  for (TokenCoord& coord : kv) {
+    if (!coord.valid) continue;
+    const std::int64_t slot = (coord.pos % num_slots + num_slots) % num_slots;
+    TokenCoord*& held = by_slot[slot];
+    if (held != nullptr) held->valid = false;
+    held = &coord;
+    coord.pos = slot;
+  }
+}
+
+}  // namespace
+
+DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& in,
+                             const Deviation& deviation) {
+  const bool moves_chunks =
+      (deviation.chunk_origin != 0 || deviation.chunk_ignores_documents) && uses(spec.mask, MaskOp::kChunk);
+  const auto kv_len = static_cast<std::int64_t>(in.kv_coords.size());
+  const std::int64_t num_unread =
+      std::max(deviation.num_unread_newest, deviation.own_keys_unread ? kv_len - in.num_cached : 0);
+  DeviantCoords seen;
+  if (moves_chunks) seen.q.assign(in.q_coords.begin(), in.q_coords.end());
+  if (moves_chunks || num_unread > 0 || deviation.ring_slots > 0) {
+    seen.kv.assign(in.kv_coords.begin(), in.kv_coords.end());
+  }
+  if (moves_chunks) {
+    move_chunks(deviation, seen.q);
+    move_chunks(deviation, seen.kv);
+  }
+  if (deviation.ring_slots > 0) put_in_ring(deviation.ring_slots, seen.kv);
+  for (std::int64_t j = std::max<std::int64_t>(0, kv_len - num_unread); j < kv_len && num_unread > 0; ++j) {
+    seen.kv[static_cast<std::size_t>(j)].valid = false;
+  }
+  return seen;
+}
+
+}  // namespace sightline::reference
