@@ -5,6 +5,7 @@ than query heads. Queries without positions are the last tokens of the keys.
 """
 from . import reference
 from ._attention import attention, attention_backward
+from ._batch import check_batch
 from ._check import assert_attention, check
 from ._core import AttentionSpec, RopeSpec
 from ._kv_cache import KvCache
@@ -14,5 +15,5 @@ from ._rope import rope, rope_frequencies
 from ._spec import attention_spec, rope_spec
 
 __all__ = ["AttentionSpec", "Fault", "KvCache", "Report", "RopeSpec", "assert_attention", "attention",
-           "attention_backward", "attention_spec", "check", "diagnose", "draw", "reference", "rope",
+           "attention_backward", "attention_spec", "check", "check_batch", "diagnose", "draw", "reference", "rope",
            "rope_frequencies", "rope_spec", "visible", "why"]

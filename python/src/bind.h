@@ -66,5 +66,6 @@ void bind_rope(nb::module_& m);
 void bind_kv_cache(nb::module_& m);
 void bind_checker(nb::module_& m);
 void bind_check(nb::module_& m);
+void bind_batch(nb::module_& m);
 
 }  // namespace sightline::python

@@ -11,4 +11,5 @@ NB_MODULE(_core, m) {
   sightline::python::bind_kv_cache(m);
   sightline::python::bind_checker(m);
   sightline::python::bind_check(m);
+  sightline::python::bind_batch(m);
 }
