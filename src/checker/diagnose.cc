@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checker/next_probe.h"
 #include "checker/search.h"
 #include "sightline/faults/catalogue.h"
 
@@ -198,6 +199,7 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   std::string names;
   for (const Candidate& c : fitting) names += (names.empty() ? "" : ", or ") + text_of(c.faults);
   report.summary = fmt::format("ambiguous: this input cannot tell apart {}", names);
+  report.next_probe = next_probe(*std::ranges::max_element(observations, {}, &Observation::kv_len), fitting);
   return report;
 }
 

@@ -139,6 +139,52 @@ TEST(DiagnoseTest, WhatOneInputCannotTellApartIsAmbiguous) {
   EXPECT_EQ(exit_code(report.verdict), 1);
 }
 
+TEST(DiagnoseTest, TheNextProbeTellsApartWhatOneInputCannot) {
+  struct Case {
+    const char* mask;
+    const char* faults[2];
+    std::int64_t kv_len;
+    const char* probe;
+    std::int64_t next_kv_len, second_document;
+  };
+  const Case cases[] = {
+      {"causal & window(6)",
+       {"mask.window_scope", "mask.window_off_by_one"},
+       7,
+       "one call with more tokens than the mask's rules reach: 33 tokens; there they differ by ",
+       33,
+       33},
+      {"causal & segment",
+       {"mask.causal_dropped", "mask.composition/united"},
+       12,
+       "two documents in a row of tokens: 33 tokens, a second document from token 12; there they differ by ",
+       33,
+       12},
+  };
+  for (const Case& c : cases) {
+    for (const char* text : c.faults) {
+      const Fault fault = parse_fault(text).value();
+      Observation o = random_observation(usual_spec(c.mask), c.kv_len, {}, c.kv_len, 9);
+      observe(o, std::span(&fault, 1));
+      const Report report = diagnose(o).value();
+      ASSERT_EQ(report.verdict, Verdict::kAmbiguous) << text << "\n" << to_text(report);
+      EXPECT_EQ(report.next_probe.rfind(c.probe, 0), 0U) << report.next_probe;
+
+      Observation next = random_observation(usual_spec(c.mask), c.next_kv_len, {}, c.next_kv_len, 10);
+      for (std::size_t i = static_cast<std::size_t>(c.second_document); i < next.kv_coords.size(); ++i) {
+        next.kv_coords[i].segment = 1;
+        next.kv_coords[i].segment_start = c.second_document;
+      }
+      next.q_coords = next.kv_coords;
+      observe(next, std::span(&fault, 1));
+      const Report answer = diagnose(next).value();
+      ASSERT_EQ(answer.faults.size(), 1U) << to_text(answer);
+      EXPECT_EQ(answer.faults[0].slug, fault.kind->slug);
+      EXPECT_EQ(answer.next_probe, "");
+    }
+  }
+}
+
 TEST(DiagnoseTest, RoundingOfTheTypeIsNoFault) {
   for (const ElementType type : {ElementType::kBf16, ElementType::kF16}) {
     Observation o = random_observation(usual_spec("causal"), 20, {}, 20, 10);
