@@ -10,10 +10,11 @@ from ._check import assert_attention, check
 from ._core import AttentionSpec, RopeSpec
 from ._kv_cache import KvCache
 from ._mask import draw, visible, why
+from ._model_file import Generation, Logprob, Model
 from ._report import Fault, Report, diagnose
 from ._rope import rope, rope_frequencies
 from ._spec import attention_spec, rope_spec
 
-__all__ = ["AttentionSpec", "Fault", "KvCache", "Report", "RopeSpec", "assert_attention", "attention",
-           "attention_backward", "attention_spec", "check", "check_batch", "diagnose", "draw", "reference", "rope",
-           "rope_frequencies", "rope_spec", "visible", "why"]
+__all__ = ["AttentionSpec", "Fault", "Generation", "KvCache", "Logprob", "Model", "Report", "RopeSpec",
+           "assert_attention", "attention", "attention_backward", "attention_spec", "check", "check_batch", "diagnose",
+           "draw", "reference", "rope", "rope_frequencies", "rope_spec", "visible", "why"]
