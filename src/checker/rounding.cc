@@ -35,9 +35,15 @@ std::vector<double> norms(const std::vector<double>& x, int dim) {
   return out;
 }
 
-double usable(double error) {
-  return std::isfinite(error) ? std::max(kMargin * error, RoundingBounds::kSmallest)
-                              : RoundingBounds::kSmallest;
+// Scores are multiplied by this, rotated parts by the magnitude of cos and sin twice.
+double scale_of(const AttentionSpec& spec) {
+  return std::abs(softmax_scale(spec.score, spec.heads)) * spec.rope.cos_sin_magnitude *
+         spec.rope.cos_sin_magnitude;
+}
+
+// Below 2^-14, f16 has steps of 2^-24.
+double smallest_bound(ElementType type) {
+  return type == ElementType::kF16 ? kMargin * 0x1p-25 : RoundingBounds::kSmallest;
 }
 
 }  // namespace
@@ -49,11 +55,20 @@ RoundingBounds::RoundingBounds(const Observation& observation, const std::vector
                                const std::vector<double>& k, const std::vector<double>& v)
     : heads_(observation.spec.heads),
       v_(&v),
+      smallest_(smallest_bound(observation.type)),
       unit_(unit_roundoff(observation.type)),
-      scale_(std::abs(softmax_scale(observation.spec.score, heads_)) *
-             observation.spec.rope.cos_sin_magnitude * observation.spec.rope.cos_sin_magnitude),
+      scale_(scale_of(observation.spec)),
       q_norms_(norms(q, heads_.qk_head_dim)),
       k_norms_(norms(k, heads_.qk_head_dim)) {}
+
+double RoundingBounds::usable(double error) const {
+  return std::isfinite(error) ? std::max(kMargin * error, smallest_) : smallest_;
+}
+
+void RoundingBounds::widen_for(const AttentionSpec& spec) {
+  constexpr double kMost = 4.0;
+  scale_ = std::max(scale_, std::min(kMost * scale_, scale_of(spec)));
+}
 
 double RoundingBounds::score_error(const RowResult& r, std::int64_t key) const {
   const double q = q_norms_[at(r.row * heads_.num_q_heads + r.head)];
@@ -83,7 +98,7 @@ void RoundingBounds::add_out(const RowResult& r, std::vector<double>& to) const 
     }
   }
   std::transform(to.begin() + static_cast<std::ptrdiff_t>(first), to.end(),
-                 to.begin() + static_cast<std::ptrdiff_t>(first), usable);
+                 to.begin() + static_cast<std::ptrdiff_t>(first), [this](double x) { return usable(x); });
 }
 
 void RoundingBounds::add_lse(const RowResult& r, std::vector<double>& to) const {

@@ -31,6 +31,10 @@ class RoundingBounds {
   RoundingBounds(const Observation& observation, const std::vector<double>& q, const std::vector<double>& k,
                  const std::vector<double>& v);
 
+  /// As wide as scores of `spec` round, where its scale is larger than the observation's. No wider than four
+  /// times: a bound that lets weights be anything would let `spec` explain anything.
+  void widen_for(const AttentionSpec& spec);
+
   /// Appends v_head_dim bounds of an output, and one of an lse.
   void add_out(const RowResult& result, std::vector<double>& to) const;
   void add_lse(const RowResult& result, std::vector<double>& to) const;
@@ -43,11 +47,13 @@ class RoundingBounds {
   static constexpr double kSmallest = 1e-30;
 
  private:
+  [[nodiscard]] double usable(double error) const;
   [[nodiscard]] double score_error(const RowResult& result, std::int64_t key) const;
   [[nodiscard]] double mean_score_error(const RowResult& result) const;
 
   HeadSpec heads_;
   const std::vector<double>* v_;
+  double smallest_;
   double unit_;   ///< half a unit in the last place, relative
   double scale_;  ///< of scores, with the magnitude of cos and sin
   std::vector<double> q_norms_, k_norms_;

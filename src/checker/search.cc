@@ -37,24 +37,39 @@ std::vector<std::int64_t> telling_rows(const Observation& o) {
   return rows;
 }
 
-// Few rows for a first look: of those that the declared meaning misses the worst, the middle and the last,
-// and one of padding; where it misses none (the gradients differ), the last.
+bool is_text(const Simulator& simulator, std::size_t row_idx) {
+  const auto row = static_cast<std::size_t>(simulator.rows()[row_idx]);
+  return simulator.observation().q_coords[row].valid;
+}
+
+// How far the declared meaning misses the rows that are no padding. Padding that is answered says nothing of
+// most numbers.
+double worst_of_text(const Simulator& simulator, const Misfit& declared) {
+  double worst = 0;
+  for (std::size_t i = 0; i < declared.worst_of_row.size(); ++i) {
+    if (is_text(simulator, i)) worst = std::max(worst, declared.worst_of_row[i]);
+  }
+  return worst;
+}
+
+// Few rows for a first look: of those that the declared meaning misses the worst and the last (or the first,
+// where they are one) and one of padding; where it misses none (the gradients differ), the last.
 std::vector<std::int64_t> scout_rows(const Simulator& simulator, const Misfit& declared) {
   const std::vector<double>& worst = declared.worst_of_row;
+  const double least = worst_of_text(simulator, declared) > kExcluded ? kExcluded : kFits;
   std::vector<std::size_t> missed;
   std::vector<std::int64_t> rows;
   for (std::size_t i = 0; i < worst.size(); ++i) {
-    if (worst[i] <= kExcluded) continue;
-    const std::int64_t row = simulator.rows()[i];
-    if (simulator.observation().q_coords[static_cast<std::size_t>(row)].valid) {
+    if (worst[i] <= least) continue;
+    if (is_text(simulator, i)) {
       missed.push_back(i);
     } else if (rows.empty()) {
-      rows.push_back(row);  // says nothing of most numbers: padding that is answered is answered by any
+      rows.push_back(simulator.rows()[i]);
     }
   }
   if (missed.empty()) return rows.empty() ? std::vector<std::int64_t>{simulator.rows().back()} : rows;
   const std::size_t most = *std::ranges::max_element(missed, {}, [&](std::size_t i) { return worst[i]; });
-  for (const std::size_t i : {most, missed[missed.size() / 2], missed.back()}) {
+  for (const std::size_t i : {most, most == missed.back() ? missed.front() : missed.back()}) {
     rows.push_back(simulator.rows()[i]);
   }
   std::ranges::sort(rows);
@@ -87,13 +102,16 @@ bool better(const Score& a, const Score& b) { return a.mean_square < b.mean_squa
 }  // namespace
 
 Searcher::Searcher(std::span<const Observation> observations) {
+  double most = 0;
   for (const Observation& o : observations) {
     simulators_.emplace_back(o, telling_rows(o));
     // The spec was validated: what is declared can always be predicted.
     declared_.push_back(compare(simulators_.back(), *simulators_.back().predict({})));
     scouts_.emplace_back(o, scout_rows(simulators_.back(), declared_.back()),
                          scout_heads(o, declared_.back()));
-    if (declared_.back().worst > declared_[telling_].worst) telling_ = declared_.size() - 1;
+    const double worst = worst_of_text(simulators_.back(), declared_.back());
+    if (worst > most) telling_ = declared_.size() - 1;
+    most = std::max(most, worst);
   }
 }
 
@@ -175,11 +193,12 @@ Candidate Searcher::refine(const Hypothesis& hypothesis, std::span<const Fault> 
   if (!std::isfinite(high)) high = hypothesis.is_logarithmic ? center * 2 : center + std::abs(center);
   const auto to = [&](double x) { return hypothesis.is_logarithmic ? std::log(x) : x; };
   const auto from = [&](double x) { return hypothesis.is_logarithmic ? std::exp(x) : x; };
+  bool looks_at_all = false;
   const auto try_value = [&](double value) {
     std::vector<Fault> faults(others.begin(), others.end());
     const bool is_whole = hypothesis.kind->parameters.front().is_whole;
     faults.push_back(hypothesis.fault(is_whole ? std::round(value) : value));
-    const Score score = first_look(faults);
+    const Score score = looks_at_all ? this->score(faults) : first_look(faults);
     return Candidate{std::move(faults), score};
   };
   constexpr double kGolden = 0.6180339887498949;
@@ -190,6 +209,12 @@ Candidate Searcher::refine(const Hypothesis& hypothesis, std::span<const Fault> 
   double x2 = a + kGolden * (b - a);
   Candidate c1 = try_value(from(x1));
   Candidate c2 = try_value(from(x2));
+  if (c1.score.worst <= kFits && c2.score.worst <= kFits) {
+    // The few rows do not tell these numbers apart.
+    looks_at_all = true;
+    c1 = try_value(from(x1));
+    c2 = try_value(from(x2));
+  }
   for (int i = 0; i < kSteps && std::abs(b - a) > 1e-9 * std::max(std::abs(a), std::abs(b)); ++i) {
     if (better(c1.score, c2.score)) {
       b = x2;

@@ -44,6 +44,7 @@ class CallAnswers {
         answers.bounds_.emplace(o, faulted.fused->q(), faulted.fused->k(), faulted.fused->v());
       }
     }
+    if (answers.bounds_) answers.bounds_->widen_for(faulted.spec);
     return answers;
   }
 
@@ -218,6 +219,8 @@ Simulator::Simulator(const Observation& observation, std::vector<std::int64_t> r
 Result<Prediction> Simulator::predict(std::span<const Fault> faults) const {
   const Observation& o = *observation_;
   SIGHTLINE_TRY(const Faulted faulted, plant_all(o, faults));
+  RoundingBounds bounds = bounds_;
+  bounds.widen_for(faulted.spec);
   Prediction prediction;
   const auto num_rows = static_cast<std::int64_t>(rows_.size());
   if (!o.weights.empty()) {
@@ -232,12 +235,12 @@ Result<Prediction> Simulator::predict(std::span<const Fault> faults) const {
     const std::span<const std::int64_t> rows(begin, end);
     if (!rows.empty()) {
       SIGHTLINE_CHECK(
-          add_results(o, bounds_, faulted, call, rows, wanted, begin - rows_.begin(), num_rows, prediction));
+          add_results(o, bounds, faulted, call, rows, wanted, begin - rows_.begin(), num_rows, prediction));
     }
     begin = end;
   }
   if (with_gradients_ && (!o.d_q.empty() || !o.d_k.empty() || !o.d_v.empty())) {
-    SIGHTLINE_CHECK(add_gradients(o, bounds_, faulted, prediction));
+    SIGHTLINE_CHECK(add_gradients(o, bounds, faulted, prediction));
   }
   return prediction;
 }
