@@ -6,6 +6,7 @@
 #include "apps/command.h"
 #include "sightline/checker/conventions.h"
 #include "sightline/checker/diagnose.h"
+#include "sightline/checker/html.h"
 #include "sightline/subjects/dump/dump.h"
 
 namespace sightline::apps {
@@ -24,7 +25,27 @@ struct CheckQuestion {
   SubjectOptions subject;
   std::optional<std::string> type;
   std::string follows;
+  std::filesystem::path html;
 };
+
+// The command that was typed, for a shell.
+std::string command_line(const std::vector<std::string>& args) {
+  std::string line = "sightline check";
+  for (const std::string& arg : args) {
+    const bool is_plain = !arg.empty() && arg.find_first_not_of(
+                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                              "0123456789-_=+./:,@%") == arg.npos;
+    line += ' ';
+    if (is_plain) {
+      line += arg;
+      continue;
+    }
+    line += '\'';
+    for (const char c : arg) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
 
 // A report with what it stands on.
 struct Answer {
@@ -129,6 +150,14 @@ void print(const Answer& answer, bool as_json, Output& out) {
   for (const std::string& line : answer.assumptions) out.print("  assumed   {}\n", line);
 }
 
+Result<void> write_html(const CheckQuestion& question, const Answer& answer, const std::string& command) {
+  const checker::HtmlContext context{describe(answer.spec), answer.assumptions, command};
+  const std::string page = checker::to_html(answer.report, context);
+  SIGHTLINE_TRY(OutputFile file, OutputFile::create(question.html, true));
+  SIGHTLINE_CHECK(file.append(std::as_bytes(std::span(page))));
+  return file.commit();
+}
+
 }  // namespace
 
 Result<int> run_check(Invocation& call) {
@@ -140,6 +169,7 @@ Result<int> run_check(Invocation& call) {
       "checked is a dump of its arrays (q, k and v before rotation and at least one of out, lse, weights, "
       "d_q, d_k and d_v), or something that runs and answers probes.");
   add_options(cli, question);
+  cli.option("--html", question.html, "FILE", "also write the report as one page to FILE; replaces it");
   cli.flag("--json", json, "one JSON document on standard output");
   cli.report_options();
   cli.epilog(
@@ -147,6 +177,7 @@ Result<int> run_check(Invocation& call) {
       "  sightline check --process 'python3 mine.py' --heads 8/2 --head-dim 64 --mask causal\n"
       "  sightline check --library ./libmine.so --mask 'causal & window(16)'\n"
       "Exit: 0 agrees, rounding or a convention; 1 anything else; 65 or 66 when the dump cannot be read.");
+  const std::vector<std::string> args = call.args;
   if (auto ended = cli.parse(call)) return *ended;
   SIGHTLINE_CHECK(check_declaration(question.declaration));
   if (question.dump.dump.empty() && !question.subject.is_given()) {
@@ -155,6 +186,7 @@ Result<int> run_check(Invocation& call) {
   SIGHTLINE_TRY(Answer answer, question.subject.is_given() ? answer_from_subject(question, call.err)
                                                            : answer_from_dump(question));
   if (!question.follows.empty()) SIGHTLINE_CHECK(checker::apply_conventions(question.follows, answer.report));
+  if (!question.html.empty()) SIGHTLINE_CHECK(write_html(question, answer, command_line(args)));
   print(answer, json, call.out);
   return checker::exit_code(answer.report.verdict);
 }

@@ -172,7 +172,17 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
     subject = Callable(fn, layout, dtype, framework, timeout)
     return report_from(*_core.check(subject.ask, spec, **_traits(subject.takes, framework), takes_chunks=chunks,
                                     type=dtype, num_tokens=num_tokens, seed=seed, budget=float(budget),
-                                    follows=follows))
+                                    follows=follows, reproducer=_call(fn, spec, layout, framework, dtype, chunks,
+                                                                      num_tokens, seed)))
+
+
+def _call(fn, spec, *options):
+    """The call that gives this report again, as code."""
+    name = getattr(fn, "__qualname__", None) or repr(fn)
+    names = ("layout", "framework", "dtype", "chunks", "num_tokens", "seed")
+    given = ", ".join(f"{n}={x!r}" for n, x in zip(names, options))
+    return (f"import sightline as sl\n\nspec = sl.AttentionSpec.from_json({spec.to_json()!r})\n"
+            f"sl.check({name}, spec, {given})")
 
 
 def assert_attention(fn, mask="causal", **options):

@@ -23,7 +23,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Report:
-    """The verdict and what led to it; `str(report)` is the text for people."""
+    """The verdict and what led to it; `str(report)` is the text for people, `report.html` one page for a browser."""
     verdict: str
     summary: str
     faults: list
@@ -32,7 +32,10 @@ class Report:
     first_difference: object
     visible_set: object
     blind_spots: list
+    ranked: list
+    row_errors: list
     text: str = field(repr=False)
+    html: str = field(repr=False)
 
     def __str__(self):
         return self.text
@@ -43,13 +46,14 @@ class Report:
         return self.verdict in ("agrees", "rounding", "convention")
 
 
-def report_from(document, text):
-    """A Report from the JSON and the text of the compiled module."""
+def report_from(document, text, html):
+    """A Report from the JSON, the text and the page of the compiled module."""
     report = json.loads(document)
     faults = [Fault(f["slug"], f.get("variant", ""), f["what"], f["parameters"], f["misfit"], f["certain"],
                     f.get("idiom", ""), f.get("fix", "")) for f in report["faults"]]
     return Report(report["verdict"], report["summary"], faults, report["evidence"], report["next_probe"],
-                  report["first_difference"], report["visible_set"], report["blind_spots"], text)
+                  report["first_difference"], report["visible_set"], report["blind_spots"], report["ranked"],
+                  report["row_errors"], text, html)
 
 
 _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}

@@ -14,6 +14,8 @@
 
 #include "sightline/base/error.h"
 #include "sightline/base/strided_view.h"
+#include "sightline/checker/report.h"
+#include "sightline/spec/attention_spec.h"
 #include "sightline/spec/coords.h"
 
 namespace sightline::python {
@@ -58,6 +60,14 @@ struct Tokens {
   std::vector<TokenCoord> coords;
   std::vector<std::int64_t> rope_pos;
 };
+
+/// A report as the Python side takes it: (JSON, text, HTML page).
+nb::tuple report_tuple(const checker::Report& report, const std::string& declared,
+                       const std::string& reproducer);
+inline nb::tuple report_tuple(const checker::Report& report, const AttentionSpec& spec,
+                              const std::string& reproducer) {
+  return report_tuple(report, describe(spec), reproducer);
+}
 
 void bind_spec(nb::module_& m);
 void bind_attention(nb::module_& m);

@@ -45,7 +45,7 @@ void bind_batch(nb::module_& m) {
         declaration.model_shifts = model_shifts;
         declaration.positions_restart = positions_restart;
         const checker::Report report = unwrap(checker::check_batch(batch, declaration));
-        return nb::make_tuple(checker::to_json(report).dump(2), checker::to_text(report));
+        return report_tuple(report, "training batch, mask " + mask, "");
       },
       nb::kw_only(), nb::arg("num_rows"), nb::arg("num_tokens"), nb::arg("input_ids").none(),
       nb::arg("labels").none(), nb::arg("attention_mask").none(), nb::arg("pair_mask").none(),

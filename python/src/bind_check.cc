@@ -118,7 +118,8 @@ void bind_check(nb::module_& m) {
       "check",
       [](nb::callable ask, const AttentionSpec& spec, bool takes_positions, bool takes_segments,
          bool takes_padding, bool takes_gradients, bool takes_chunks, const std::string& type,
-         std::int64_t num_tokens, std::uint64_t seed, double budget, const std::string& follows) {
+         std::int64_t num_tokens, std::uint64_t seed, double budget, const std::string& follows,
+         const std::string& reproducer) {
         PythonSubject subject(std::move(ask), {.takes_positions = takes_positions,
                                                .takes_segments = takes_segments,
                                                .takes_padding = takes_padding,
@@ -140,11 +141,12 @@ void bind_check(nb::module_& m) {
           }
         }
         const checker::Report report = unwrap(std::move(got));
-        return nb::make_tuple(checker::to_json(report).dump(2), checker::to_text(report));
+        return report_tuple(report, spec, reproducer);
       },
       nb::arg("ask"), nb::arg("spec"), nb::kw_only(), nb::arg("takes_positions"), nb::arg("takes_segments"),
       nb::arg("takes_padding"), nb::arg("takes_gradients"), nb::arg("takes_chunks"), nb::arg("type"),
-      nb::arg("num_tokens"), nb::arg("seed"), nb::arg("budget"), nb::arg("follows"), kDoc_checker_check);
+      nb::arg("num_tokens"), nb::arg("seed"), nb::arg("budget"), nb::arg("follows"), nb::arg("reproducer"),
+      kDoc_checker_check);
 }
 
 }  // namespace sightline::python

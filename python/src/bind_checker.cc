@@ -3,6 +3,7 @@
 #include "docstrings.h"
 #include "sightline/checker/conventions.h"
 #include "sightline/checker/diagnose.h"
+#include "sightline/checker/html.h"
 
 namespace sightline::python {
 
@@ -13,6 +14,12 @@ using Flat = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cp
 std::vector<double> values(const Flat& array) { return {array.data(), array.data() + array.shape(0)}; }
 
 }  // namespace
+
+nb::tuple report_tuple(const checker::Report& report, const std::string& declared,
+                       const std::string& reproducer) {
+  return nb::make_tuple(checker::to_json(report).dump(2), checker::to_text(report),
+                        checker::to_html(report, {declared, {}, reproducer}));
+}
 
 void bind_checker(nb::module_& m) {
   using checker::Observation;
@@ -66,7 +73,7 @@ void bind_checker(nb::module_& m) {
           }
         }
         const checker::Report report = unwrap(std::move(got));
-        return nb::make_tuple(checker::to_json(report).dump(2), checker::to_text(report));
+        return report_tuple(report, all.front().spec, "");
       },
       nb::arg("observations"), nb::arg("follows"), kDoc_checker_diagnose);
 }

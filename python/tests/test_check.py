@@ -101,6 +101,13 @@ def test_a_keyboard_interrupt_is_no_verdict():
         sl.check(interrupted, **SIZES)
 
 
+def test_the_page_holds_the_call_that_gives_it_again():
+    report = sl.check(top_left, seed=7, **SIZES)
+    assert report.html.startswith("<!DOCTYPE html>") and "sl.check(top_left, spec, layout='thd'" in report.html
+    assert "seed=7" in report.html and report.ranked[0]["what"] == "mask.top_left_alignment"
+    assert max(report.row_errors) > 1 > min(report.row_errors)
+
+
 def test_assert_attention_says_why():
     sl.assert_attention(right, **SIZES)
     with pytest.raises(AssertionError, match="fault: mask.top_left_alignment"):

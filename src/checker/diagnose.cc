@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "checker/next_probe.h"
+#include "checker/ranking.h"
 #include "checker/search.h"
 #include "sightline/faults/catalogue.h"
 
@@ -11,12 +12,6 @@ namespace sightline::checker {
 namespace {
 
 constexpr std::size_t kMaxPairParts = 8;  ///< single faults that are tried two at a time
-
-std::string text_of(std::span<const Fault> faults) {
-  std::string text;
-  for (const Fault& fault : faults) text += (text.empty() ? "" : " and ") + to_string(fault);
-  return text;
-}
 
 bool same_slugs(const Candidate& a, const Candidate& b) {
   return std::ranges::equal(
@@ -179,6 +174,12 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   Report report;
   report.first_difference = first;
   report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
+  const auto most =
+      std::ranges::max_element(searcher.declared(), {}, &Misfit::worst) - searcher.declared().begin();
+  report.row_errors = row_errors(observations[static_cast<std::size_t>(most)]);
+  std::vector<Candidate> tried = fitting;
+  tried.insert(tried.end(), singles.begin(), singles.end());
+  report.ranked = ranked(tried, worst);
   if (fitting.empty()) {
     report.summary = "unknown: it differs from the declared meaning, and no known fault explains it";
     add_rivals(singles, nullptr, report);

@@ -82,6 +82,17 @@ Json to_json(const Report& report) {
     evidence.push_back(std::move(one));
   }
   json.set("evidence", std::move(evidence));
+  Json ranked = JsonArray{};
+  for (const RankedHypothesis& hypothesis : report.ranked) {
+    Json one = JsonObject{};
+    one.set("what", hypothesis.what);
+    one.set("misfit", hypothesis.misfit);
+    ranked.push_back(std::move(one));
+  }
+  json.set("ranked", std::move(ranked));
+  Json row_errors = JsonArray{};
+  for (const double error : report.row_errors) row_errors.push_back(error);
+  json.set("row_errors", std::move(row_errors));
   json.set("next_probe", report.next_probe.empty() ? Json() : Json(report.next_probe));
   if (report.first_difference) {
     const Difference& d = *report.first_difference;

@@ -133,6 +133,18 @@ TEST(CheckCommandTest, ASubjectThatRunsIsAsked) {
   EXPECT_EQ(check({"--engine"}).exit_code, 0);
 }
 
+TEST(CheckCommandTest, TheReportIsAlsoAPage) {
+  const std::string path = ::testing::TempDir() + "check_report.html";
+  std::filesystem::remove(path);
+  const std::string dump = write_dump("page", "mask.window_off_by_one:keys=1");
+  EXPECT_EQ(check({dump, "--mask", "causal & window(5)", "--html", path}).exit_code, 1);
+  std::ifstream file(path);
+  const std::string page((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_TRUE(has(page, "mask.window_off_by_one"));
+  EXPECT_TRUE(has(page, "--mask 'causal & window(5)' --html"));
+  EXPECT_EQ(check({dump, "--html", "/nowhere/at/all.html"}).exit_code, 73);
+}
+
 TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
   const std::string dump = write_dump("options", "");
   EXPECT_EQ(check({}).exit_code, 2);

@@ -68,11 +68,20 @@ struct VisibleSet {
   [[nodiscard]] std::int64_t num_different() const;
 };
 
+/// A hypothesis with the misfit of its best prediction.
+struct RankedHypothesis {
+  std::string what;  ///< its text in the fault table's form, or the declared meaning
+  double misfit = 0;
+};
+
 struct Report {
   Verdict verdict = Verdict::kUnknown;
   std::string summary;             ///< the verdict in one line of words
   std::vector<NamedFault> faults;  ///< best first; all that fit when ambiguous
   std::vector<Evidence> evidence;
+  std::vector<RankedHypothesis> ranked;  ///< what was tried, best first, at most 12; empty when all agrees
+  /// Largest misfit of each query row from the declared meaning, in the observation that differs most.
+  std::vector<double> row_errors;
   std::string next_probe;  ///< what would tell the remaining hypotheses apart; empty: nothing to ask
   std::optional<Difference> first_difference;
   std::optional<VisibleSet> visible_set;  ///< where it was measured
