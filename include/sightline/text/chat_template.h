@@ -18,6 +18,8 @@ struct ChatMessage {
 };
 
 struct ChatTemplateLimits {
+  /// Of the engine: instructions, and data made and visited in shares. What a thread's stack may have to hold
+  /// grows with it: 680 MiB of address space at a million, of which the system gives what is touched.
   std::uint64_t max_steps = 1'000'000;
   std::size_t max_output_bytes = std::size_t{4} << 20;
 };

@@ -13,6 +13,7 @@ const MAX_DEPTH: usize = 100;
 
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
+    max_levels: usize,
     max_output: usize,
 }
 
@@ -34,11 +35,14 @@ impl ChatTemplate {
         environment.add_function("strftime_now", strftime_now);
         environment.add_filter("tojson", to_json);
         let source = without_generation_blocks(source);
-        let environment = on_deep_stack(move || {
+        // Each byte may be a link of a chain.
+        let environment = on_deep_stack(source.len(), move || {
             environment.add_template_owned(NAME, source).map_err(describe)?;
             Ok(environment)
         })?;
-        Ok(ChatTemplate { environment: Arc::new(environment), max_output })
+        // A level of a value costs the step that makes it and half a one for its slot.
+        let max_levels = usize::try_from(max_steps / 3 * 2).unwrap_or(usize::MAX);
+        Ok(ChatTemplate { environment: Arc::new(environment), max_levels, max_output })
     }
 
     pub fn render(
@@ -62,7 +66,7 @@ impl ChatTemplate {
         ]);
         let environment = Arc::clone(&self.environment);
         let limit = self.max_output;
-        on_deep_stack(move || {
+        on_deep_stack(self.max_levels, move || {
             let mut out = Limited { bytes: Vec::new(), limit, over: false };
             let template = environment.get_template(NAME).map_err(describe)?;
             let outcome = template.render_captured_to(context, &mut out).map(|_| ());
@@ -297,6 +301,52 @@ fn strftime(format: &str, unix_seconds: u64) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Whether these are refused or rendered is the engine's choice; the stack must hold, also in a build without
+    // optimisation.
+    #[test]
+    fn the_longest_chains_and_the_deepest_values_fit_the_stack() {
+        let mut sources = Vec::new();
+        for (before, link, after) in [
+            ("{{ ", "-", "1 }}"),
+            ("{{ ", "not ", "1 }}"),
+            ("{{ 1", "+1", " }}"),
+            ("{{ a", "()", " }}"),
+            ("{{ a", ".a", " }}"),
+            ("{{ a", "|a", " }}"),
+            ("{{ [1]", "|list", "|length }}"),
+            ("{{ 1", "if 1", " }}"),
+        ] {
+            let num_links = ((128 << 10) - before.len() - after.len()) / link.len();
+            sources.push((format!("{before}{}{after}", link.repeat(num_links)), 1_000_000));
+        }
+        for (open, close) in [("[", "]"), ("{'a':", "}")] {
+            // 30 brackets, since minijinja refuses to parse 150; as many rounds as the steps allow, or as leave
+            // some for what is done with the value.
+            let value = format!("{}ns.x{}", open.repeat(30), close.repeat(30));
+            for num_rounds in [7_000, 12_000, 30_000] {
+                for end in ["ns.x|string|length", "ns.x == ns.x"] {
+                    let source = format!(
+                        "{{% set ns = namespace(x=1) %}}{{% for i in range({num_rounds}) %}}\
+                         {{% set ns.x = {value} %}}{{% endfor %}}{{{{ {end} }}}}"
+                    );
+                    sources.push((source, 1_000_000));
+                }
+            }
+        }
+        // Steps of a caller's own, enough for 750,000 levels.
+        let value = format!("{}ns.x{}", "[".repeat(30), "]".repeat(30));
+        let many = format!(
+            "{{% set ns = namespace(x=1) %}}{{% for i in range(25000) %}}{{% set ns.x = {value} %}}{{% endfor %}}\
+             {{{{ ns.x|string|length }}}}"
+        );
+        sources.push((many, 2_500_000));
+        for (source, max_steps) in sources {
+            if let Ok(template) = ChatTemplate::new(&source, max_steps, 4 << 20) {
+                let _ = template.render(&[("user", "a")], true, "", "");
+            }
+        }
+    }
 
     #[test]
     fn strftime_knows_leap_years() {
