@@ -1,5 +1,6 @@
 #include "sightline/formats/quantize.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -106,7 +107,7 @@ Result<void> dequantize_row(DataType type, std::span<const std::byte> src, std::
   }
   switch (type) {
     case DataType::kF32:
-      std::memcpy(dst.data(), src.data(), src.size());
+      std::ranges::copy(src, std::as_writable_bytes(dst).begin());  // also of no bytes
       break;
     case DataType::kF16:
       dequantize_f16(src.data(), dst);
@@ -165,7 +166,7 @@ Result<void> quantize_row(DataType type, std::span<const float> src, std::span<s
   }
   switch (type) {
     case DataType::kF32:
-      std::memcpy(dst.data(), src.data(), dst.size());
+      std::ranges::copy(std::as_bytes(src), dst.begin());
       return {};
     case DataType::kF16:
       for (std::size_t i = 0; i < src.size(); ++i) {

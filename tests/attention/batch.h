@@ -72,7 +72,7 @@ Output run_paged(const Batch& batch, const PageOptions& pages = {}, const RunOpt
 // Rounds k (after rotation by the spec, or before) and v as pages of this type store them.
 struct Wide {
   std::vector<double> out, lse;
-  std::vector<double> scale;  // sum of P |v|, [num_q, num_q_heads, v_head_dim]
+  std::vector<double> scale;  // sum of P |v|, P after dropout, [num_q, num_q_heads, v_head_dim]
 };
 Wide oracle(const Batch& batch);
 // The plain method in f32: scores, maximum, exponentials, sums, in this order and type.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "attention/batch.h"
 #include "sightline/base/rng.h"
@@ -81,7 +82,7 @@ Wide oracle(const Batch& b) {
         for (int c = 0; c < heads.v_head_dim; ++c) {
           double sum = 0.0;
           for (std::int64_t j = 0; j < k1 - k0; ++j) {
-            const double w = out->weights[at((h * (q1 - q0) + i) * (k1 - k0) + j)];
+            const double w = out->dropped_weights[at((h * (q1 - q0) + i) * (k1 - k0) + j)];
             if (w != 0.0) sum += w * std::abs(in.v(j, kv_head_for(heads, h), c));
           }
           result.scale.push_back(sum);
@@ -158,6 +159,13 @@ Output plain(const Batch& b) {
           logits.push_back(x);
           seen.push_back(j);
           max = std::max(max, x);
+        }
+        // The kernels' maximum may lie up to two powers of two above the largest logit; so does this one. At
+        // the largest itself the weight of an only key would be exactly 1, and no error would be left to
+        // compare with.
+        if (std::isfinite(max) && !seen.empty()) {
+          const double even = 2.0 * std::ceil(max * std::numbers::log2e / 2.0);
+          max = std::max(max, static_cast<float>(even * std::numbers::ln2));
         }
         float sum = 0.0F;
         std::vector<float> out(at(heads.v_head_dim), 0.0F);
