@@ -11,10 +11,11 @@ from ._core import AttentionSpec, RopeSpec
 from ._kv_cache import KvCache
 from ._mask import draw, visible, why
 from ._model_file import Generation, Logprob, Model
+from ._record import Dump, record
 from ._report import Fault, Report, diagnose
 from ._rope import rope, rope_frequencies
 from ._spec import attention_spec, rope_spec
 
-__all__ = ["AttentionSpec", "Fault", "Generation", "KvCache", "Logprob", "Model", "Report", "RopeSpec",
+__all__ = ["AttentionSpec", "Dump", "Fault", "Generation", "KvCache", "Logprob", "Model", "Report", "RopeSpec",
            "assert_attention", "attention", "attention_backward", "attention_spec", "check", "check_batch", "diagnose",
-           "draw", "reference", "rope", "rope_frequencies", "rope_spec", "visible", "why"]
+           "draw", "record", "reference", "rope", "rope_frequencies", "rope_spec", "visible", "why"]

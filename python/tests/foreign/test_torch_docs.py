@@ -3,4 +3,4 @@ from test_docs import run
 
 
 def test_every_torch_block_runs():
-    assert run("python torch", {}) >= 2
+    assert run("python torch", {"sl": __import__("sightline")}) >= 4
