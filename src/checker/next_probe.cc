@@ -156,10 +156,11 @@ double distance(const Prediction& a, const Prediction& b) {
   double most = 0;
   const auto compare = [&](const PredictedArray& x, const PredictedArray& y) {
     for (std::size_t i = 0; i < x.values.size(); ++i) {
-      if (std::isnan(x.values[i]) && std::isnan(y.values[i])) continue;
+      const double a_i = x.values[i];
+      const double b_i = y.values[i];
+      if (a_i == b_i || (std::isnan(a_i) && std::isnan(b_i))) continue;
       if (std::isinf(x.bounds[i]) || std::isinf(y.bounds[i])) continue;  // either may be anything
-      const double difference = std::abs(x.values[i] - y.values[i]);
-      if (difference == 0) continue;
+      const double difference = std::abs(a_i - b_i);
       most = std::max(most, std::isfinite(difference) ? difference / std::max(x.bounds[i], y.bounds[i])
                                                       : std::numeric_limits<double>::infinity());
     }
