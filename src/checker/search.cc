@@ -159,18 +159,18 @@ Candidate Searcher::best(const Hypothesis& hypothesis, std::span<const Fault> ot
     faults.push_back(hypothesis.fault(hypothesis.values.empty() ? 0.0 : hypothesis.values[i]));
     const Score look = first_look(faults);
     if (!look.shows) continue;
-    // What the first look excludes is scored on everything only if nothing is better.
-    const bool is_excluded = look.worst > kExcluded;
-    const Score score = is_excluded ? look : this->score(faults);
-    const bool is_better = is_scored ? !is_excluded && better(score, best.score)
-                                     : !is_excluded || best.faults.empty() || better(look, best_look);
+    // What does not explain the first few rows does not explain all: scored on everything only as the best.
+    const bool may_fit = look.worst <= kFits;
+    const Score score = may_fit ? this->score(faults) : look;
+    const bool is_better = is_scored ? may_fit && better(score, best.score)
+                                     : may_fit || best.faults.empty() || better(look, best_look);
     if (is_better) {
       best = {std::move(faults), score};
       best_look = look;
       best_idx = i;
-      is_scored = !is_excluded;
+      is_scored = may_fit;
     }
-    if (!is_excluded && score.worst <= kFits) return best;  // values are in order of simplicity
+    if (may_fit && score.worst <= kFits) return best;  // values are in order of simplicity
   }
   if (best.faults.empty()) return best;
   if (!is_scored) best.score = score(best.faults);
@@ -203,6 +203,7 @@ Candidate Searcher::refine(const Hypothesis& hypothesis, std::span<const Fault> 
   };
   constexpr double kGolden = 0.6180339887498949;
   constexpr int kSteps = 60;
+  double tolerance = 1e-9;
   double a = to(low);
   double b = to(high);
   double x1 = b - kGolden * (b - a);
@@ -212,10 +213,11 @@ Candidate Searcher::refine(const Hypothesis& hypothesis, std::span<const Fault> 
   if (c1.score.worst <= kFits && c2.score.worst <= kFits) {
     // The few rows do not tell these numbers apart.
     looks_at_all = true;
+    tolerance = 1e-5;
     c1 = try_value(from(x1));
     c2 = try_value(from(x2));
   }
-  for (int i = 0; i < kSteps && std::abs(b - a) > 1e-9 * std::max(std::abs(a), std::abs(b)); ++i) {
+  for (int i = 0; i < kSteps && std::abs(b - a) > tolerance * std::max(std::abs(a), std::abs(b)); ++i) {
     if (better(c1.score, c2.score)) {
       b = x2;
       x2 = x1;
