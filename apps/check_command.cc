@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "apps/check/declaration.h"
+#include "apps/check/model_check.h"
 #include "apps/check/subject_options.h"
 #include "apps/command.h"
 #include "sightline/checker/conventions.h"
@@ -23,6 +24,7 @@ struct CheckQuestion {
   DeclarationOptions declaration;
   DumpQuestion dump;
   SubjectOptions subject;
+  ModelQuestion model;
   std::optional<std::string> type;
   std::string follows;
   std::filesystem::path html;
@@ -50,13 +52,22 @@ std::string command_line(const std::vector<std::string>& args) {
 // A report with what it stands on.
 struct Answer {
   checker::Report report;
-  AttentionSpec spec;
+  std::string declared;
   std::vector<std::string> assumptions;
 };
 
 void add_options(Cli& cli, CheckQuestion& question) {
   cli.positional("DUMP", question.dump.dump, "an .npz or .safetensors file, or a folder of .npy files");
   add_subject_options(cli, question.subject);
+  cli.option("--model", question.model.model, "FILE",
+             "a model file or folder; DUMP then holds token ids with log-probabilities or hidden states");
+  cli.option("--chunk", question.model.chunk, "N",
+             "with --model: tokens of one of their forwards; 0: all at once")
+      .range(0, 1 << 20);
+  cli.option(
+      "--tolerance", question.model.tolerance, "NATS",
+      "with --model: by which rounding moves their log-probabilities; about 0.2 for quantised activations");
+  cli.option("-t,--threads", question.model.threads, "N", "with --model: threads; 0: all").range(0, 1024);
   add_declaration_options(cli, question.declaration);
   cli.option("--axes", question.dump.axes, "ORDER",
              "axes of q in a dump: td, thd, htd, bthd or bhtd; guessed if not given");
@@ -103,7 +114,7 @@ Result<Answer> answer_from_dump(const CheckQuestion& question) {
   SIGHTLINE_TRY(options.spec, declared_spec(question.declaration, heads));
   SIGHTLINE_TRY(const subjects::DumpContent content, subjects::read_observations(dump, options));
   SIGHTLINE_TRY(checker::Report report, checker::diagnose(content.observations));
-  return Answer{std::move(report), content.observations.front().spec, content.assumptions};
+  return Answer{std::move(report), describe(content.observations.front().spec), content.assumptions};
 }
 
 Result<Answer> answer_from_subject(const CheckQuestion& question, Output& err) {
@@ -124,11 +135,34 @@ Result<Answer> answer_from_subject(const CheckQuestion& question, Output& err) {
   };
   const Result<std::unique_ptr<checker::Subject>> subject = start_subject(question.subject);
   if (!subject && subject.error().kind == ErrorKind::kIo) {
-    return Answer{checker::broken_report("it was started", subject.error().message), spec, {}};
+    return Answer{checker::broken_report("it was started", subject.error().message), describe(spec), {}};
   }
   if (!subject) return tl::unexpected<Error>(subject.error());
   SIGHTLINE_TRY(checker::Report report, checker::check(**subject, spec, options));
-  return Answer{std::move(report), spec, {}};
+  return Answer{std::move(report), describe(spec), {}};
+}
+
+Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
+  if (question.subject != SubjectOptions{} || question.declaration != DeclarationOptions{}) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --model declares everything, got options of a declaration or of "
+                "a subject beside it");
+  }
+  ModelQuestion model = question.model;
+  model.dump = question.dump.dump;
+  Progress progress(err);
+  SIGHTLINE_TRY(ModelAnswer answer, check_model_dump(model, [&](int done, int total, std::string_view step) {
+                  progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total), step);
+                }));
+  return Answer{std::move(answer.report), std::move(answer.declared), {}};
+}
+
+Result<Answer> find_answer(const CheckQuestion& question, Output& err) {
+  if (!question.model.model.empty()) return answer_from_model(question, err);
+  if (question.model != ModelQuestion{}) {
+    return fail(ErrorKind::kInvalidArgument, "check: --chunk, --tolerance and --threads are for --model");
+  }
+  return question.subject.is_given() ? answer_from_subject(question, err) : answer_from_dump(question);
 }
 
 Json to_json(const std::vector<std::string>& lines) {
@@ -140,18 +174,18 @@ Json to_json(const std::vector<std::string>& lines) {
 void print(const Answer& answer, bool as_json, Output& out) {
   if (as_json) {
     Json document = checker::to_json(answer.report);
-    document.set("declared", describe(answer.spec));
+    document.set("declared", answer.declared);
     document.set("assumptions", to_json(answer.assumptions));
     out.print("{}\n", document.dump(2));
     return;
   }
   out.write(checker::to_text(answer.report));
-  out.print("\n  declared  {}\n", describe(answer.spec));
+  out.print("\n  declared  {}\n", answer.declared);
   for (const std::string& line : answer.assumptions) out.print("  assumed   {}\n", line);
 }
 
 Result<void> write_html(const CheckQuestion& question, const Answer& answer, const std::string& command) {
-  const checker::HtmlContext context{describe(answer.spec), answer.assumptions, command};
+  const checker::HtmlContext context{answer.declared, answer.assumptions, command};
   const std::string page = checker::to_html(answer.report, context);
   SIGHTLINE_TRY(OutputFile file, OutputFile::create(question.html, true));
   SIGHTLINE_CHECK(file.append(std::as_bytes(std::span(page))));
@@ -176,6 +210,7 @@ Result<int> run_check(Invocation& call) {
       "  sightline check layer0.npz --mask 'causal & window(256)' --rope half_split --theta 500000\n"
       "  sightline check --process 'python3 mine.py' --heads 8/2 --head-dim 64 --mask causal\n"
       "  sightline check --library ./libmine.so --mask 'causal & window(16)'\n"
+      "  sightline check theirs.json --model model.gguf --tolerance 0.2\n"
       "Exit: 0 agrees, rounding or a convention; 1 anything else; 65 or 66 when the dump cannot be read.");
   const std::vector<std::string> args = call.args;
   if (auto ended = cli.parse(call)) return *ended;
@@ -183,8 +218,7 @@ Result<int> run_check(Invocation& call) {
   if (question.dump.dump.empty() && !question.subject.is_given()) {
     return fail(ErrorKind::kInvalidArgument, "check: what? Give a DUMP, --process, --library or --engine");
   }
-  SIGHTLINE_TRY(Answer answer, question.subject.is_given() ? answer_from_subject(question, call.err)
-                                                           : answer_from_dump(question));
+  SIGHTLINE_TRY(Answer answer, find_answer(question, call.err));
   if (!question.follows.empty()) SIGHTLINE_CHECK(checker::apply_conventions(question.follows, answer.report));
   if (!question.html.empty()) SIGHTLINE_CHECK(write_html(question, answer, command_line(args)));
   print(answer, json, call.out);

@@ -27,6 +27,8 @@ struct Declaration {
 struct DeclarationOptions {
   std::filesystem::path spec;
   Declaration declaration;
+
+  friend bool operator==(const DeclarationOptions&, const DeclarationOptions&) = default;
 };
 
 void add_declaration_options(Cli& cli, DeclarationOptions& options);

@@ -1,0 +1,23 @@
+#include "apps/check/model_check.h"
+
+#include "sightline/model/model_text.h"
+#include "sightline/subjects/model/read_model_observations.h"
+
+namespace sightline::apps {
+
+Result<ModelAnswer> check_model_dump(const ModelQuestion& question,
+                                     const std::function<void(int, int, std::string_view)>& progress) {
+  SIGHTLINE_TRY(std::vector<subjects::ModelObservation> texts,
+                subjects::read_model_observations(question.dump));
+  for (subjects::ModelObservation& text : texts) text.chunk = question.chunk;
+  ThreadPool pool(question.threads > 0 ? question.threads : available_threads());
+  SIGHTLINE_TRY(Model model, Model::load(question.model.string(), {}, pool));
+  SIGHTLINE_TRY(const ModelText text, load_model_text(question.model.string()));
+  SIGHTLINE_TRY(checker::Report report,
+                subjects::diagnose_model(model, text.tokenizer, texts, {question.tolerance, progress}));
+  return ModelAnswer{std::move(report),
+                     fmt::format("{}, every layer as the file says; layer 0: {}", question.model.string(),
+                                 describe(model.attention_specs().front()))};
+}
+
+}  // namespace sightline::apps

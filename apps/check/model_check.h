@@ -1,0 +1,31 @@
+// `check --model`: what another program does with the same model file. A core-only build has a stub.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+#include "sightline/base/error.h"
+#include "sightline/checker/report.h"
+
+namespace sightline::apps {
+
+struct ModelQuestion {
+  std::filesystem::path model;
+  std::filesystem::path dump;
+  double tolerance = 2e-3;
+  std::int64_t chunk = 0;
+  int threads = 0;
+
+  friend bool operator==(const ModelQuestion&, const ModelQuestion&) = default;
+};
+
+struct ModelAnswer {
+  checker::Report report;
+  std::string declared;
+};
+
+[[nodiscard]] Result<ModelAnswer> check_model_dump(
+    const ModelQuestion& question, const std::function<void(int, int, std::string_view)>& progress);
+
+}  // namespace sightline::apps

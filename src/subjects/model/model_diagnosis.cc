@@ -1,0 +1,293 @@
+#include "sightline/subjects/model/model_diagnosis.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sightline/faults/catalogue.h"
+#include "subjects/model/faulted_run.h"
+
+namespace sightline::subjects {
+namespace {
+
+using checker::Report;
+using checker::Verdict;
+
+constexpr double kExcluded = 10.0;  // tolerances
+constexpr int kRefinements = 14;    // golden sections of a continuous parameter
+constexpr std::size_t kMaxRefined = 3;
+
+// Values of a row's one parameter worth trying on a model, the usual one first. Continuous ones are refined.
+struct Values {
+  std::vector<double> coarse;
+  bool is_continuous = false;
+};
+
+Values values_of(const FaultParameter& parameter) {
+  const std::string_view name = parameter.name;
+  if (name == "theta") return {{1e4, 5e5, 1e6, 1e5, 3e4, 2.5e5, 1e7, 1e3}, true};
+  if (name == "factor") return {{0.125, 0.25, 0.5, 0.7071, 1.4142, 2, 4, 8}, true};
+  if (name == "times") return {{0.25, 0.5, 2, 4}, true};
+  if (name == "offset") return {{0, 1, -1, 2, -2, 3, -3, 4, -4, 8, -8}, false};
+  if (name == "keys") return {{1, -1, 2, -2}, false};
+  return {{parameter.value}, false};
+}
+
+struct Candidate {
+  Fault fault;
+  double worst = 0;
+  double mean_square = 0;
+  int num_excluding = 0;
+};
+
+Result<void> validate(const Model& model, std::span<const ModelObservation> observations) {
+  if (observations.empty()) return fail(ErrorKind::kInvalidArgument, "check: no text was observed");
+  for (const ModelObservation& o : observations) {
+    const std::int64_t length = std::ssize(o.ids);
+    if (length < 2) return fail(ErrorKind::kInvalidArgument, "check: {} tokens, expected at least 2", length);
+    for (const TokenId id : o.ids) {
+      if (id < 0 || id >= model.spec().vocab_size) {
+        return fail(ErrorKind::kInvalidArgument, "check: token id {} is not below the vocabulary of {}", id,
+                    model.spec().vocab_size);
+      }
+    }
+    if (!o.logprobs.empty() && std::ssize(o.logprobs) != length - 1) {
+      return fail(ErrorKind::kInvalidArgument, "check: {} log-probabilities of {} tokens, expected {}",
+                  o.logprobs.size(), length, length - 1);
+    }
+    if (o.logprobs.empty() && o.hidden.empty()) {
+      return fail(ErrorKind::kInvalidArgument,
+                  "check: nothing was observed, expected log-probabilities or hidden states");
+    }
+    const std::int64_t width = model.spec().model_dim;
+    for (const HiddenStates& hidden : o.hidden) {
+      if (hidden.layer < 0 || hidden.layer >= std::ssize(model.spec().layers)) {
+        return fail(ErrorKind::kInvalidArgument, "check: hidden states of layer {}, the model has {}",
+                    hidden.layer, model.spec().layers.size());
+      }
+      if (std::ssize(hidden.rows) != length * width) {
+        return fail(ErrorKind::kInvalidArgument,
+                    "check: hidden states of layer {} have {} numbers, expected {} x {}", hidden.layer,
+                    hidden.rows.size(), length, width);
+      }
+    }
+  }
+  return {};
+}
+
+class ModelDiagnosis {
+ public:
+  ModelDiagnosis(Model& model, const Tokenizer& tokenizer, std::span<const ModelObservation> observations,
+                 const ModelDiagnosisOptions& options)
+      : runner_(model, tokenizer, options.tolerance), observations_(observations), options_(options) {
+    for (const ModelObservation& o : observations) {
+      if (!o.logprobs.empty() && (shortest_ == nullptr || o.ids.size() < shortest_->ids.size()))
+        shortest_ = &o;
+    }
+  }
+
+  Result<Report> report() {
+    Report report;
+    progress(0, "as declared");
+    double declared = 0;
+    for (const ModelObservation& o : observations_) {
+      if (!o.logprobs.empty()) {
+        SIGHTLINE_TRY(const auto misfit, runner_.misfit(o, std::nullopt));
+        if (misfit->worst > declared) {
+          declared = misfit->worst;
+          report.first_difference = {"logprobs", {misfit->token}, misfit->expected, misfit->got};
+        }
+      }
+      if (!o.hidden.empty() && !layer_) {
+        SIGHTLINE_TRY(layer_, runner_.first_layer(o));
+      }
+    }
+    report.evidence.push_back(
+        {"tolerances lie between the observed log-probabilities and the declared run", declared});
+    if (layer_) report.first_difference = layer_;
+    if (declared <= 1 && !layer_) {
+      report.first_difference.reset();
+      report.verdict = options_.tolerance > 2e-3 ? Verdict::kRounding : Verdict::kAgrees;
+      report.summary =
+          report.verdict == Verdict::kAgrees
+              ? "agrees: what was seen is what the file says"
+              : fmt::format("rounding: within {:g} nats of what the file says", options_.tolerance);
+      return report;
+    }
+    std::vector<Candidate> candidates;
+    if (shortest_ != nullptr) {
+      SIGHTLINE_TRY(candidates, search());
+    }
+    conclude(candidates, declared, report);
+    return report;
+  }
+
+ private:
+  void progress(int done, std::string_view step) {
+    if (options_.progress) options_.progress(done, static_cast<int>(fault_table().size()) + 1, step);
+  }
+
+  // The best value of every row that the engine can run, measured on the shortest text, then held against
+  // all.
+  Result<std::vector<Candidate>> search() {
+    std::vector<Candidate> candidates;
+    int done = 0;
+    for (const FaultKind& kind : fault_table()) {
+      progress(++done, kind.slug);
+      if (!runs_in_engine(kind)) continue;
+      const Values values =
+          kind.parameters.empty() ? Values{{0.0}, false} : values_of(kind.parameters.front());
+      std::optional<Candidate> best;
+      for (const double value : values.coarse) {
+        SIGHTLINE_CHECK(try_value(kind, value, best));
+      }
+      if (best) candidates.push_back(*best);
+    }
+    std::ranges::stable_sort(candidates, {}, &Candidate::mean_square);
+    const std::size_t num_refined = std::min(kMaxRefined, candidates.size());
+    for (std::size_t i = 0; i < num_refined; ++i) SIGHTLINE_CHECK(refine(candidates[i]));
+    for (Candidate& candidate : candidates) SIGHTLINE_CHECK(hold_against_all(candidate));
+    std::ranges::stable_sort(candidates, {}, &Candidate::worst);
+    return candidates;
+  }
+
+  Result<void> try_value(const FaultKind& kind, double value, std::optional<Candidate>& best) {
+    Fault fault{&kind, {}};
+    if (!kind.parameters.empty()) fault.values = {value};
+    for (std::size_t i = 1; i < kind.parameters.size(); ++i) fault.values.push_back(kind.parameters[i].value);
+    SIGHTLINE_TRY(const auto misfit, runner_.misfit(*shortest_, fault));
+    if (misfit && (!best || misfit->mean_square < best->mean_square)) {
+      best = Candidate{std::move(fault), misfit->worst, misfit->mean_square, 0};
+    }
+    return {};
+  }
+
+  // Golden section on the logarithm around the best coarse value; then the nearest round number that fits.
+  Result<void> refine(Candidate& candidate) {
+    const FaultKind& kind = *candidate.fault.kind;
+    if (candidate.worst <= 1 || kind.parameters.empty() || !values_of(kind.parameters.front()).is_continuous)
+      return {};
+    constexpr double kGolden = 0.6180339887498949;
+    const double center = std::log(candidate.fault.values.front());
+    double low = center - std::log(4.0), high = center + std::log(4.0);
+    std::optional<Candidate> best = candidate;
+    const auto at_value = [&](double x) -> Result<double> {
+      std::optional<Candidate> tried;
+      SIGHTLINE_CHECK(try_value(kind, std::exp(x), tried));
+      if (tried && tried->mean_square < best->mean_square) best = tried;
+      return tried ? tried->mean_square : INFINITY;
+    };
+    double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
+    SIGHTLINE_TRY(double at_a, at_value(a));
+    SIGHTLINE_TRY(double at_b, at_value(b));
+    for (int i = 0; i < kRefinements; ++i) {
+      if (at_a <= at_b) {
+        high = b;
+        b = a;
+        at_b = at_a;
+        a = high - kGolden * (high - low);
+        SIGHTLINE_TRY(at_a, at_value(a));
+      } else {
+        low = a;
+        a = b;
+        at_a = at_b;
+        b = low + kGolden * (high - low);
+        SIGHTLINE_TRY(at_b, at_value(b));
+      }
+    }
+    const double exact = best->fault.values.front();
+    for (const double digits : {1e1, 1e2, 1e3}) {
+      const double unit = std::pow(10.0, std::floor(std::log10(exact))) / digits;
+      std::optional<Candidate> round;
+      SIGHTLINE_CHECK(try_value(kind, std::round(exact / unit) * unit, round));
+      if (!round || round->worst > 1) continue;
+      best = round;
+      break;
+    }
+    candidate = *best;
+    return {};
+  }
+
+  Result<void> hold_against_all(Candidate& candidate) {
+    // What the shortest text excludes is not run on the others; one exclusion is then all that is known.
+    candidate.num_excluding = candidate.worst > kExcluded ? 1 : 0;
+    const bool is_hopeless = candidate.worst > 1e3;
+    for (const ModelObservation& o : observations_) {
+      if (&o == shortest_ || o.logprobs.empty()) continue;
+      if (is_hopeless) {
+        ++candidate.num_excluding;
+        continue;
+      }
+      SIGHTLINE_TRY(const auto misfit, runner_.misfit(o, candidate.fault));
+      if (!misfit) continue;
+      candidate.worst = std::max(candidate.worst, misfit->worst);
+      if (misfit->worst > kExcluded) ++candidate.num_excluding;
+    }
+    return {};
+  }
+
+  void conclude(const std::vector<Candidate>& candidates, double declared, Report& report) const {
+    report.ranked.push_back({"the file as it is", declared});
+    for (const Candidate& candidate : candidates) {
+      if (report.ranked.size() == 12) break;
+      report.ranked.push_back({to_string(candidate.fault), candidate.worst});
+    }
+    std::ranges::stable_sort(report.ranked, {}, &checker::RankedHypothesis::misfit);
+    std::vector<const Candidate*> fitting;
+    for (const Candidate& candidate : candidates) {
+      const bool is_new = std::ranges::none_of(
+          fitting, [&](const Candidate* c) { return c->fault.kind->slug == candidate.fault.kind->slug; });
+      if (candidate.worst <= 1 && is_new) fitting.push_back(&candidate);
+    }
+    if (fitting.empty()) {
+      report.verdict = Verdict::kUnknown;
+      report.summary = "unknown: it differs from what the file says, and no known fault explains it";
+      if (layer_) report.summary += fmt::format("; {} is the first that differs", layer_->tensor);
+      return;
+    }
+    std::string names;
+    for (const Candidate* candidate : fitting) {
+      const FaultKind& kind = *candidate->fault.kind;
+      checker::NamedFault named;
+      named.slug = kind.slug;
+      named.variant = kind.variant;
+      named.what = kind.what;
+      for (std::size_t i = 0; i < candidate->fault.values.size(); ++i) {
+        named.parameters.push_back({std::string(kind.parameters[i].name), candidate->fault.values[i],
+                                    std::string(kind.parameters[i].what)});
+      }
+      named.misfit = candidate->worst;
+      named.certain = fitting.size() == 1 && std::ranges::all_of(candidates, [&](const Candidate& other) {
+                        return other.fault.kind->slug == kind.slug || other.num_excluding >= 2;
+                      });
+      const CatalogueEntry& entry = *find_in_catalogue(kind.slug);
+      named.idiom = entry.idiom;
+      named.fix = entry.fix;
+      report.faults.push_back(std::move(named));
+      names += (names.empty() ? "" : ", or ") + to_string(candidate->fault);
+    }
+    report.verdict = fitting.size() == 1 ? Verdict::kFault : Verdict::kAmbiguous;
+    report.summary = fitting.size() == 1 ? fmt::format("fault: {}: {}", names, report.faults.front().what)
+                                         : "ambiguous: these texts cannot tell apart " + names;
+  }
+
+  ModelRunner runner_;
+  std::span<const ModelObservation> observations_;
+  const ModelDiagnosisOptions& options_;
+  const ModelObservation* shortest_ = nullptr;
+  std::optional<checker::Difference> layer_;
+};
+
+}  // namespace
+
+Result<Report> diagnose_model(Model& model, const Tokenizer& tokenizer,
+                              std::span<const ModelObservation> observations,
+                              const ModelDiagnosisOptions& options) {
+  SIGHTLINE_CHECK(validate(model, observations));
+  if (!(options.tolerance > 0)) {
+    return fail(ErrorKind::kInvalidArgument, "check: tolerance = {}, expected more than 0",
+                options.tolerance);
+  }
+  return ModelDiagnosis(model, tokenizer, observations, options).report();
+}
+
+}  // namespace sightline::subjects
