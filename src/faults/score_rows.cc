@@ -57,6 +57,8 @@ Result<void> other_head_dim(const Fault& fault, AttentionSpec& spec) {
   const double head_dim = fault.value("head_dim");
   if (spec.rope.pairing == RopePairing::kNone) return not_applicable(fault, "the layer has no rotation");
   if (spec.score.softmax_scale) return not_applicable(fault, "the scale is stated, not derived from a width");
+  if (head_dim == spec.rope.rotary_dim)
+    return not_applicable(fault, "the frequencies are those of this width");
   if (spec.rope.rotary_dim == 2) return not_applicable(fault, "its only pair turns alike at any width");
   if (head_dim == spec.heads.qk_head_dim) return not_applicable(fault, "this is the layer's head_dim");
   if (head_dim < 2) return not_applicable(fault, "a head has at least two dimensions");

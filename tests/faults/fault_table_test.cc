@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
+#include <string>
 
 #include "faults/fault_scene.h"
 
@@ -137,6 +139,47 @@ TEST(FaultTableTest, SpecFaultsChangeTheOneThingTheyName) {
   EXPECT_EQ(spec, right);
 }
 
+TEST(FaultTableTest, RulesOfAMaskAreIgnoredUnitedAndReplaced) {
+  const auto mask_with = [](const char* mask, std::string_view text) {
+    AttentionSpec spec = reference::small_spec(mask);
+    const Result<void> done = plant(fault(text), spec);
+    return done ? to_string(spec.mask) : "refused";
+  };
+  const char* ignored[][3] = {
+      {"causal & chunk(3)", "2", "causal & all"},
+      {"causal & chunk(3)", "1", "refused"},  // mask.causal_dropped
+      {"causal & chunk(3)", "3", "refused"},  // there is none
+      {"causal & (window(4) | first(2))", "3", "causal & (window(4) | none)"},
+      {"causal & (first(2) | window(4))", "2", "causal & (none | window(4))"},
+      {"chunk(3) & (causal | first(2)) & segment", "1", "all & (causal | first(2)) & segment"},
+      {"first(2) | causal & segment", "1", "none | causal & segment"},
+      {"causal & !chunk(3)", "2", "refused"},
+      {"chunk(3)", "1", "refused"},
+  };
+  for (const auto& [mask, rule, expected] : ignored) {
+    EXPECT_EQ(mask_with(mask, std::string("mask.composition/rule_ignored:rule=") + rule), expected) << mask;
+  }
+  EXPECT_EQ(mask_with("causal & segment", "mask.composition/united"), "causal | segment");
+  EXPECT_EQ(mask_with("causal | span", "mask.composition/united"), "refused");
+  EXPECT_EQ(mask_with("window(3)", "mask.composition/forced_causal"), "window(3) & causal");
+  EXPECT_EQ(mask_with("window(3) & ahead(0)", "mask.composition/forced_causal"), "refused");
+  EXPECT_EQ(mask_with("causal & chunk(3)", "mask.chunked_local/window"), "causal & (segment & window(3))");
+}
+
+TEST(FaultTableTest, AnotherHeadDimIsItsScaleAndItsBaseTogether) {
+  AttentionSpec spec = reference::small_spec();
+  spec.rope = reference::small_rope();  // 4 of 6 dimensions, base 100
+  const AttentionSpec before = spec;
+  ASSERT_TRUE(plant(fault("head.dim_explicit:head_dim=8"), spec));
+  EXPECT_DOUBLE_EQ(*spec.score.softmax_scale, 1 / std::sqrt(8.0));
+  const std::vector<double> frequencies = rope_frequencies(spec.rope, 0);
+  EXPECT_DOUBLE_EQ(frequencies[1], std::pow(100.0, -2.0 / 8));
+  for (const char* text : {"6", "4", "0"}) {  // the right one, a scale alone, none
+    spec = before;
+    EXPECT_FALSE(plant(fault(std::string("head.dim_explicit:head_dim=") + text), spec)) << text;
+  }
+}
+
 TEST(FaultTableTest, LayersTakeItWhereItAppliesAndOneIsEnough) {
   std::vector<AttentionSpec> layers = {reference::small_spec("causal & window(4)"),
                                        reference::small_spec("causal")};
@@ -165,6 +208,20 @@ TEST(CallFaultTest, TopLeftAlignmentDrawsALowerTriangleOverTheFirstKeys) {
   EXPECT_EQ(draw(causal, {}, call.q_coords, coords_range(0, 5)), "1 0 0 0 0\n1 1 0 0 0\n");
   EXPECT_EQ(call.q_rope_pos, (std::vector<std::int64_t>{3, 4}));
   EXPECT_EQ(call.kv_coords, coords_range(3, 5));
+}
+
+TEST(CallFaultTest, QueriesAreMaskedAsTheCallBeforeAndKeysRotatedBySlot) {
+  CallCoords call = call_coords(4, coords_range(4, 6));
+  ASSERT_TRUE(plant(fault("mask.stale_or_misbound/previous_call"), call));
+  EXPECT_EQ(call.q_coords, coords_range(2, 4));
+  EXPECT_EQ(call.q_rope_pos, (std::vector<std::int64_t>{4, 5}));
+  call = call_coords(4, coords_range(4, 6));
+  ASSERT_TRUE(plant(fault("cache.ring_wrap/keys:slots=5"), call));
+  EXPECT_EQ(call.kv_rope_pos, (std::vector<std::int64_t>{4, 0}));
+  EXPECT_EQ(call.q_rope_pos, (std::vector<std::int64_t>{4, 5}));
+  ASSERT_TRUE(plant(fault("cache.ring_wrap/rotation:slots=3"), call));
+  EXPECT_EQ(call.q_rope_pos, (std::vector<std::int64_t>{1, 2}));
+  EXPECT_FALSE(plant(fault("cache.ring_wrap/keys:slots=0"), call));
 }
 
 TEST(CallFaultTest, TopLeftAlignmentChangesNothingInTheFirstCall) {
