@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "python.md"
 
 
 def blocks(text, mark):
@@ -27,6 +28,15 @@ def test_every_block_runs(capsys):
     printed = capsys.readouterr().out
     for expected in re.findall(r"^```text\n(.*?)^```", PAGE.read_text(), re.M | re.S):
         assert expected in printed, printed
+
+
+def test_the_python_block_of_the_readme_prints_what_it_says(capsys):
+    text = (ROOT / "README.md").read_text()
+    (_, source), = blocks(text, "python")
+    exec(compile(source, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    said = text[text.index(source):].split("```text\n", 1)[1].split("```", 1)[0]
+    assert printed == said
 
 
 def test_every_public_name_is_on_the_page_and_has_a_docstring():
