@@ -131,6 +131,31 @@ void add_rivals(const std::vector<Candidate>& all, const Candidate* winner, Repo
   }
 }
 
+// Where some observations agree and one fault explains all others, yet not the first: rows of a batch, or
+// calls, that are treated otherwise than their neighbours. Not named: what a fault does to some rows only is
+// in no simulation of one sequence.
+void add_split(std::span<const Observation> observations, const std::vector<Misfit>& declared,
+               Report& report) {
+  std::vector<Observation> others;
+  for (std::size_t i = 0; i < observations.size(); ++i) {
+    if (declared[i].worst > kFits) others.push_back(observations[i]);
+  }
+  const std::size_t num_right = observations.size() - others.size();
+  if (num_right == 0) return;
+  const Searcher searcher(others);
+  const std::vector<Candidate> singles = try_singles(searcher, hypotheses(others));
+  const auto fits = std::ranges::find_if(singles, [](const Candidate& c) { return c.score.worst <= kFits; });
+  if (fits == singles.end()) return;
+  report.summary = fmt::format(
+      "unknown: {} of {} observations agree with the declared meaning, and {} explains the others alone: see "
+      "rope.batch_row and batch.kernel_indexing",
+      num_right, observations.size(), text_of(fits->faults));
+  report.evidence.push_back({"observations agree with the declared meaning", static_cast<double>(num_right)});
+  report.evidence.push_back(
+      {fmt::format("times the rounding bound lies {} in the others", text_of(fits->faults)),
+       fits->score.worst});
+}
+
 bool is_half(ElementType type) { return type == ElementType::kBf16 || type == ElementType::kF16; }
 
 Report agreement(std::span<const Observation> observations, double worst) {
@@ -182,6 +207,7 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   report.ranked = ranked(tried, worst);
   if (fitting.empty()) {
     report.summary = "unknown: it differs from the declared meaning, and no known fault explains it";
+    add_split(observations, searcher.declared(), report);
     add_rivals(singles, nullptr, report);
     return report;
   }

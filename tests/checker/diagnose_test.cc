@@ -185,6 +185,22 @@ TEST(DiagnoseTest, TheNextProbeTellsApartWhatOneInputCannot) {
   }
 }
 
+TEST(DiagnoseTest, RowsThatAgreeBesideRowsThatDoNotAreCounted) {
+  const Fault fault = parse_fault("rope.base:theta=500000").value();
+  std::vector<Observation> rows;
+  for (std::uint64_t row = 0; row < 3; ++row) {
+    rows.push_back(random_observation(usual_spec("causal"), 16, {}, 16, 20 + row));
+    observe(rows.back(), row == 0 ? std::span<const Fault>() : std::span(&fault, 1));
+  }
+  const Report report = diagnose(rows).value();
+  EXPECT_EQ(report.verdict, Verdict::kUnknown);
+  EXPECT_EQ(
+      report.summary,
+      "unknown: 1 of 3 observations agree with the declared meaning, and rope.base:theta=500000 explains "
+      "the others alone: see rope.batch_row and batch.kernel_indexing");
+  EXPECT_TRUE(report.faults.empty());
+}
+
 TEST(DiagnoseTest, RoundingOfTheTypeIsNoFault) {
   for (const ElementType type : {ElementType::kBf16, ElementType::kF16}) {
     Observation o = random_observation(usual_spec("causal"), 20, {}, 20, 10);
