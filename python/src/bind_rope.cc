@@ -101,15 +101,23 @@ void bind_rope(nb::module_& m) {
       m, "RopeSpec",
       "Which components of a head turn together, how fast, and by which scaling: the member `rope` "
       "of an AttentionSpec. Built by sightline.rope_spec.")
-      .def_static("from_json", &rope_from_json, nb::arg("text"))
-      .def("to_json", &rope_to_json)
+      .def_static("from_json", &rope_from_json, nb::arg("text"),
+                  "A RopeSpec from its JSON form; ValueError names an unknown member or a wrong type.")
+      .def("to_json", &rope_to_json, "JSON of every field; reading it gives an equal spec.")
       .def("__eq__", [](const RopeSpec& a, const RopeSpec& b) { return a == b; })
       .def("__repr__",
            [](const RopeSpec& rope) { return "RopeSpec.from_json('" + rope_to_json(rope) + "')"; })
-      .def_prop_ro("pairing", [](const RopeSpec& rope) { return std::string(to_string(rope.pairing)); })
-      .def_prop_ro("rotary_dim", [](const RopeSpec& rope) { return rope.rotary_dim; })
-      .def_prop_ro("theta", [](const RopeSpec& rope) { return rope.theta; })
-      .def_prop_ro("cos_sin_magnitude", [](const RopeSpec& rope) { return rope.cos_sin_magnitude; });
+      .def_prop_ro(
+          "pairing", [](const RopeSpec& rope) { return std::string(to_string(rope.pairing)); },
+          "none, interleaved or half_split.")
+      .def_prop_ro(
+          "rotary_dim", [](const RopeSpec& rope) { return rope.rotary_dim; },
+          "Leading components that rotate.")
+      .def_prop_ro(
+          "theta", [](const RopeSpec& rope) { return rope.theta; }, "Base of the frequencies.")
+      .def_prop_ro(
+          "cos_sin_magnitude", [](const RopeSpec& rope) { return rope.cos_sin_magnitude; },
+          "Multiplies cos and sin.");
   m.def("rotate_f32", &rotate_f32, nb::arg("rope"), nb::arg("x").noconvert(), nb::arg("pos"),
         nb::arg("inverse") = false, nb::arg("rope_length") = 0, kDoc_kernels_rotate_head);
   m.def("rotate_f64", &rotate_f64, nb::arg("rope"), nb::arg("x").noconvert(), nb::arg("pos"),

@@ -107,14 +107,24 @@ void bind_spec(nb::module_& m) {
           "to_json", [](const AttentionSpec& spec) { return to_json(spec).dump(2); }, kDoc_spec_to_json)
       .def("__repr__", [](const AttentionSpec& spec) { return "AttentionSpec(" + describe(spec) + ")"; })
       .def("__eq__", [](const AttentionSpec& a, const AttentionSpec& b) { return a == b; })
-      .def_prop_ro("mask", [](const AttentionSpec& spec) { return to_string(spec.mask); })
-      .def_prop_ro("rope", [](const AttentionSpec& spec) { return spec.rope; })
-      .def_prop_ro("softmax_scale",
-                   [](const AttentionSpec& spec) { return softmax_scale(spec.score, spec.heads); })
-      .def_prop_ro("num_q_heads", [](const AttentionSpec& spec) { return spec.heads.num_q_heads; })
-      .def_prop_ro("num_kv_heads", [](const AttentionSpec& spec) { return spec.heads.num_kv_heads; })
-      .def_prop_ro("qk_head_dim", [](const AttentionSpec& spec) { return spec.heads.qk_head_dim; })
-      .def_prop_ro("v_head_dim", [](const AttentionSpec& spec) { return spec.heads.v_head_dim; });
+      .def_prop_ro(
+          "mask", [](const AttentionSpec& spec) { return to_string(spec.mask); }, "Who sees whom, as text.")
+      .def_prop_ro(
+          "rope", [](const AttentionSpec& spec) { return spec.rope; }, "How q and k are rotated, a RopeSpec.")
+      .def_prop_ro(
+          "softmax_scale", [](const AttentionSpec& spec) { return softmax_scale(spec.score, spec.heads); },
+          "Multiplies q . k; 1 / sqrt(qk_head_dim) unless stated.")
+      .def_prop_ro(
+          "num_q_heads", [](const AttentionSpec& spec) { return spec.heads.num_q_heads; }, "Query heads.")
+      .def_prop_ro(
+          "num_kv_heads", [](const AttentionSpec& spec) { return spec.heads.num_kv_heads; },
+          "Key and value heads; divides num_q_heads.")
+      .def_prop_ro(
+          "qk_head_dim", [](const AttentionSpec& spec) { return spec.heads.qk_head_dim; },
+          "Width of a query and a key head.")
+      .def_prop_ro(
+          "v_head_dim", [](const AttentionSpec& spec) { return spec.heads.v_head_dim; },
+          "Width of a value head.");
 
   m.def(
       "draw",

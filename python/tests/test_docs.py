@@ -47,5 +47,6 @@ def test_every_public_name_is_on_the_page_and_has_a_docstring():
     assert not missing
     for name in sl.__all__:
         assert getattr(sl, name).__doc__, name
-    for name in (n for n in dir(sl.KvCache) if not n.startswith("_")):
-        assert getattr(sl.KvCache, name).__doc__, name
+    for kind in (sl.AttentionSpec, sl.RopeSpec, sl.KvCache, sl.Model, sl.Dump):
+        for name in (n for n in dir(kind) if not n.startswith("_")):
+            assert getattr(kind, name).__doc__, (kind, name)
