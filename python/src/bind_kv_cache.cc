@@ -118,7 +118,11 @@ Result<void> attend(LockedCache& self, const Attend& call, std::span<float> out,
     const PagedKv kv{{&view, 1}};
     AttentionExtras extras;
     extras.rope_length = self.cache.options().rope_length;
-    if (call.bias.data != nullptr) extras.bias = entry(call.bias, static_cast<std::int64_t>(s));
+    if (call.bias.data != nullptr) {
+      extras.bias = entry(call.bias, static_cast<std::int64_t>(s));
+      // One width for all sequences; each has as many columns as it has tokens.
+      extras.bias.shape[2] = std::min(extras.bias.shape[2], view.num_slots);
+    }
     if (!call.tables.empty()) extras.tables = call.tables.subspan(s, 1);
     SIGHTLINE_TRY(const AttentionPlan plan, plan_attention(spec, queries, kv, extras));
     SIGHTLINE_CHECK(

@@ -134,6 +134,11 @@ def test_a_matrix_and_a_bias_by_ordinal():
     sequence = filled(cache, k, v)
     got = cache.attention(q[-5:], sequence, dense=dense, bias=bias)
     assert np.array_equal(got, sl.attention(q[-5:], k, v, spec("causal & dense"), dense=dense, bias=bias))
+    shorter = filled(cache, k, v, (0, 23))
+    both = cache.attention(np.stack([q[-5:], q[18:23]]), [sequence, shorter], dense=dense, bias=np.stack([bias, -bias]))
+    assert np.array_equal(both[0], got)
+    want = sl.attention(q[18:23], k[:23], v[:23], spec("causal & dense"), dense=dense[:, :23], bias=-bias[..., :23])
+    assert np.array_equal(both[1], want)
     plain_cache = sl.KvCache(spec())
     with pytest.raises(ValueError, match="no rule dense"):
         plain_cache.attention(q[-5:], filled(plain_cache, k, v), dense=dense)
