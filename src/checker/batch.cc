@@ -1,6 +1,9 @@
 #include "sightline/checker/batch.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <optional>
 #include <tuple>
 
 #include "checker/batch_rows.h"
@@ -48,6 +51,20 @@ struct Found {
   std::int64_t num_rows = 0;
 };
 
+NamedFault named(const Found& found) {
+  NamedFault fault;
+  fault.slug = found.slug;
+  fault.variant = found.variant;
+  fault.what = found.what;
+  fault.parameters = found.parameters;
+  fault.certain = found.num_rows >= 2;
+  if (const CatalogueEntry* entry = find_in_catalogue(found.slug)) {
+    fault.idiom = entry->idiom;
+    fault.fix = entry->fix;
+  }
+  return fault;
+}
+
 class BatchCheck {
  public:
   BatchCheck(const TrainingBatch& batch, const BatchDeclaration& declaration)
@@ -62,33 +79,26 @@ class BatchCheck {
     explain_padding();
     explain_sight();
     Report report = std::move(report_);
-    if (found_.empty() && !is_unknown_) {
+    if (found_.empty() && unexplained_.empty()) {
       report.verdict = Verdict::kAgrees;
       report.summary = "agrees: the batch is what was declared";
       return report;
     }
     std::string names;
     for (const Found& found : found_) {
-      NamedFault fault;
-      fault.slug = found.slug;
-      fault.variant = found.variant;
-      fault.what = found.what;
-      fault.parameters = found.parameters;
-      fault.certain = found.num_rows >= 2;
-      if (const CatalogueEntry* entry = find_in_catalogue(found.slug)) {
-        fault.idiom = entry->idiom;
-        fault.fix = entry->fix;
-      }
-      report.faults.push_back(std::move(fault));
+      report.faults.push_back(named(found));
       names +=
           (names.empty() ? "" : " and ") + found.slug + (found.variant.empty() ? "" : "/" + found.variant);
     }
-    report.verdict = is_unknown_ ? Verdict::kUnknown : Verdict::kFault;
-    report.summary = is_unknown_
-                         ? "unknown: the labels are not those of the declared objective, and no known fault "
-                           "explains them" +
-                               (names.empty() ? "" : "; beside it " + names)
-                         : fmt::format("fault: {}: {}", names, found_.front().what);
+    if (unexplained_.empty()) {
+      report.verdict = Verdict::kFault;
+      report.summary = fmt::format("fault: {}: {}", names, found_.front().what);
+      return report;
+    }
+    report.verdict = Verdict::kUnknown;
+    report.summary = fmt::format("unknown: the {} are not those declared, and no known fault explains them",
+                                 fmt::join(unexplained_, " and "));
+    if (!names.empty()) report.summary += "; beside it " + names;
     return report;
   }
 
@@ -140,7 +150,7 @@ class BatchCheck {
       name_labels(deviation, num_wrong_rows);
       return;
     }
-    is_unknown_ = true;
+    unexplained_.push_back("labels");
   }
 
   // Counts targets and finds the first that differs. Gives the number of rows that differ.
@@ -192,38 +202,66 @@ class BatchCheck {
                                                         : "the prompt carries no loss");
   }
 
+  // Where the real tokens of a row stand: counted within each document or along the row, without the padding
+  // in front of the text or with it.
+  struct Counting {
+    bool restarts = true;
+    bool counts_padding = false;
+  };
+
+  // The first real token of row `r` whose position is another, and what it should be.
+  std::optional<Difference> first_other_position(std::int64_t r, const Counting& counting) const {
+    const BatchRow& row = rows_[at(r)];
+    const auto num_in_front = std::ranges::find(row.coords, true, &TokenCoord::valid) - row.coords.begin();
+    for (std::int64_t i = 0; i < batch_.num_tokens; ++i) {
+      const TokenCoord& coord = row.coords[at(i)];
+      if (!coord.valid) continue;
+      std::int64_t expected = coord.pos - (counting.restarts ? coord.segment_start : 0);
+      const bool is_behind_padding = !counting.restarts || coord.segment == 0;
+      if (counting.counts_padding && is_behind_padding) expected += num_in_front;
+      const std::int64_t given = batch_.position_ids[at(r * batch_.num_tokens + i)];
+      if (given == expected) continue;
+      return Difference{"position_ids", {r, i}, static_cast<double>(expected), static_cast<double>(given)};
+    }
+    return std::nullopt;
+  }
+
   void explain_positions() {
     if (batch_.position_ids.empty()) return;
-    std::int64_t counting_pads = 0, not_restarting = 0, restarting = 0;
+    const bool restarts = declaration_.positions_restart;
+    const Counting others[] = {{restarts, true}, {!restarts, false}, {!restarts, true}};
+    std::int64_t num_counting_padding = 0, num_otherwise_restarting = 0, num_unexplained = 0;
     for (std::int64_t r = 0; r < batch_.num_rows; ++r) {
-      const BatchRow& row = rows_[at(r)];
-      bool counts_pads = false, runs_on = false, restarts = false;
-      for (std::int64_t i = 0; i < batch_.num_tokens; ++i) {
-        const TokenCoord& coord = row.coords[at(i)];
-        if (!coord.valid) continue;
-        const std::int64_t given = batch_.position_ids[at(r * batch_.num_tokens + i)];
-        const bool is_left_padded = !row.coords.front().valid;
-        if (is_left_padded && given == i && given != coord.pos) counts_pads = true;
-        if (coord.segment > 0 && given == coord.pos && coord.segment_start > 0) runs_on = true;
-        if (coord.segment > 0 && given == coord.pos - coord.segment_start) restarts = true;
+      const std::optional<Difference> difference = first_other_position(r, {restarts, false});
+      if (!difference) continue;
+      if (!report_.first_difference) report_.first_difference = difference;
+      const auto* const found = std::ranges::find_if(
+          others, [&](const Counting& other) { return !first_other_position(r, other); });
+      if (found == std::end(others)) {
+        ++num_unexplained;
+        continue;
       }
-      counting_pads += counts_pads ? 1 : 0;
-      not_restarting += runs_on ? 1 : 0;
-      restarting += restarts ? 1 : 0;
+      num_counting_padding += found->counts_padding ? 1 : 0;
+      num_otherwise_restarting += found->restarts != restarts ? 1 : 0;
     }
-    if (counting_pads > 0) {
-      found_.push_back(
-          {"pos.left_padding", "", "positions count the padding in front of the text", {}, counting_pads});
+    if (num_counting_padding > 0) {
+      found_.push_back({"pos.left_padding",
+                        "",
+                        "positions count the padding in front of the text",
+                        {},
+                        num_counting_padding});
     }
-    const bool differs = declaration_.positions_restart ? not_restarting > 0 : restarting > 0;
-    if (differs) {
+    if (num_otherwise_restarting > 0) {
       found_.push_back({"pack.position_reset",
                         "",
-                        declaration_.positions_restart
-                            ? "positions run on where they should restart with each document"
-                            : "positions restart with each document where they should run on",
+                        restarts ? "positions run on where they should restart with each document"
+                                 : "positions restart with each document where they should run on",
                         {},
-                        declaration_.positions_restart ? not_restarting : restarting});
+                        num_otherwise_restarting});
+    }
+    if (num_unexplained > 0) {
+      unexplained_.push_back("positions");
+      evidence("rows whose positions are not the declared ones", num_unexplained);
     }
   }
 
@@ -305,7 +343,7 @@ class BatchCheck {
       found_.push_back({slug, "", what, {}, num_wrong});
       return;
     }
-    is_unknown_ = true;
+    unexplained_.push_back("pairs of the mask");
     evidence("rows whose pair mask is not the declared one", num_wrong);
   }
 
@@ -313,7 +351,7 @@ class BatchCheck {
   const BatchDeclaration& declaration_;
   std::vector<BatchRow> rows_;
   std::vector<Found> found_;
-  bool is_unknown_ = false;
+  std::vector<std::string> unexplained_;  // what is not as declared, and no known fault explains
   Report report_;
 };
 

@@ -166,6 +166,34 @@ TEST(CheckBatchTest, PositionsAreHeldAgainstTheDeclaration) {
   EXPECT_FALSE(checked(left).faults[0].certain);  // one row
 }
 
+TEST(CheckBatchTest, PositionsThatNoFaultExplainsDoNotAgree) {
+  TrainingBatch batch = packed();
+  batch.segment_ids = {0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0};
+  batch.position_ids[5] = 7;
+  const Report report = checked(batch);
+  EXPECT_EQ(report.verdict, Verdict::kUnknown) << to_text(report);
+  EXPECT_EQ(report.summary.find("unknown: the positions are not those declared"), 0U) << report.summary;
+  ASSERT_TRUE(report.first_difference);
+  EXPECT_EQ(report.first_difference->tensor, "position_ids");
+  EXPECT_EQ(report.first_difference->index, (std::vector<std::int64_t>{0, 5}));
+  EXPECT_EQ(report.first_difference->expected, 1);
+  std::ranges::fill(batch.position_ids, 0);
+  EXPECT_EQ(checked(batch).verdict, Verdict::kUnknown);
+}
+
+TEST(CheckBatchTest, PaddingInFrontOfDocumentsThatShouldRestartIsTwoFaults) {
+  TrainingBatch batch;
+  batch.num_rows = 1;
+  batch.num_tokens = 6;
+  batch.input_ids = {kPad, 5, kEos, 6, 7, kEos};
+  batch.attention_mask = {0, 1, 1, 1, 1, 1};
+  batch.segment_ids = {0, 0, 0, 1, 1, 1};
+  batch.position_ids = {0, 1, 2, 0, 1, 2};
+  EXPECT_EQ(names(checked(batch)), Names{"pos.left_padding"});
+  batch.position_ids = {0, 1, 2, 3, 4, 5};
+  EXPECT_EQ(names(checked(batch)), (Names{"pos.left_padding", "pack.position_reset"}));
+}
+
 TEST(CheckBatchTest, AMaskOfOnesOverPaddingIsNamed) {
   TrainingBatch batch = packed();
   std::ranges::fill(batch.attention_mask, 1);
@@ -195,7 +223,10 @@ TEST(CheckBatchTest, PairMasksAreExplained) {
   set([&](std::size_t r, std::size_t i, std::size_t j) { return same(r, i, j) && is_real(r, j); });
   EXPECT_EQ(names(checked(batch)), Names{"mask.causal_dropped"});
   set([&](std::size_t, std::size_t i, std::size_t j) { return (i + j) % 2 == 0; });
-  EXPECT_EQ(checked(batch).verdict, Verdict::kUnknown);
+  const Report report = checked(batch);
+  EXPECT_EQ(report.verdict, Verdict::kUnknown);
+  EXPECT_EQ(report.summary.find("unknown: the pairs of the mask are not those declared"), 0U)
+      << report.summary;
 }
 
 TEST(CheckBatchTest, RefusesArraysThatDoNotFit) {

@@ -41,8 +41,9 @@ struct BatchDeclaration {
 
 /// Holds a batch against its declaration and names what differs: loss.label_shift, loss.scope (padding, an
 /// end of text ignored by its value, the next document, the prompt), pack.cross_document,
-/// pack.position_reset, pos.left_padding, mask.padding_ignored, mask.causal_dropped; several together where
-/// they explain all labels.
+/// pack.position_reset, pos.left_padding, mask.padding_ignored, mask.causal_dropped, mask.window_scope,
+/// mask.polarity_or_kind; several together where they explain all labels. `unknown` where labels, positions
+/// or pairs differ and none of these explains it.
 ///
 /// Documents are those of segment_ids; else they begin where position_ids do not rise; else they end with
 /// eos_id. Padding is what attention_mask says; else the run of pad_id at an end of the row (the first of a
