@@ -219,7 +219,11 @@ void deviate_gradients(const AttentionInputs& in, const Deviation& deviation, At
 
 Result<AttentionGradients> attention_backward(const AttentionSpec& spec, const AttentionInputs& inputs,
                                               const AttentionUpstream& upstream, const Deviation& deviation) {
-  SIGHTLINE_TRY(const AttentionCall call, AttentionCall::make(spec, inputs, deviation, "attention_backward"));
+  // What is of the forward alone leaves the backward right.
+  Deviation of_backward = deviation;
+  of_backward.parts_merged_in_base_2 = false;
+  SIGHTLINE_TRY(const AttentionCall call,
+                AttentionCall::make(spec, inputs, of_backward, "attention_backward"));
   const std::array<std::int64_t, 3> out_shape{call.q_len(), call.num_q_heads(), call.v_dim()};
   const std::array<std::int64_t, 2> lse_shape{call.q_len(), call.num_q_heads()};
   if (upstream.d_out.shape != out_shape) {
@@ -232,9 +236,6 @@ Result<AttentionGradients> attention_backward(const AttentionSpec& spec, const A
   }
   const std::vector<double> d_out = as_written(deviation.out_layout, spec.heads, upstream.d_out);
   const AttentionUpstream up{dense_view<const double, 3>(d_out.data(), out_shape), upstream.d_lse};
-  // What is of the forward alone leaves the backward right.
-  Deviation of_backward = deviation;
-  of_backward.parts_merged_in_base_2 = false;
   AttentionGradients grads;
   if (misreads_inputs(deviation)) {
     SIGHTLINE_TRY(const MisreadInputs misread, MisreadInputs::make(spec, inputs, deviation));
@@ -243,9 +244,7 @@ Result<AttentionGradients> attention_backward(const AttentionSpec& spec, const A
     grads = Backward(read, up).run();
     misread.take_back(grads);
   } else {
-    SIGHTLINE_TRY(const AttentionCall read,
-                  AttentionCall::make(spec, inputs, of_backward, "attention_backward"));
-    grads = Backward(read, up).run();
+    grads = Backward(call, up).run();
   }
   deviate_gradients(inputs, deviation, grads);
   return grads;

@@ -54,6 +54,10 @@ Result<void> AttentionCall::check(const char* function) const {
   SIGHTLINE_CHECK(check_count(function, "q_rope_pos", in_.q_rope_pos.size(), q_len(), true));
   SIGHTLINE_CHECK(check_count(function, "kv_rope_pos", in_.kv_rope_pos.size(), kv_len(), true));
   SIGHTLINE_CHECK(check_count(function, "kv_rope_length", in_.kv_rope_length.size(), kv_len(), true));
+  if (in_.num_cached < 0 || in_.num_cached > kv_len()) {
+    return fail(ErrorKind::kInvalidArgument, "{}: num_cached = {}, expected 0 to the {} keys", function,
+                in_.num_cached, kv_len());
+  }
   SIGHTLINE_CHECK(check_coordinates(function, "queries", in_.q_coords, in_.q_rope_pos));
   SIGHTLINE_CHECK(check_coordinates(function, "keys", in_.kv_coords, in_.kv_rope_pos));
   if (has_bias()) {

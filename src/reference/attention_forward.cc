@@ -74,7 +74,12 @@ std::vector<double> laid_out(OutLayout layout, const HeadSpec& heads, const std:
 
 Result<AttentionOutputs> attention_forward(const AttentionSpec& spec, const AttentionInputs& inputs,
                                            Keep keep, const Deviation& deviation) {
+  // Checks the arrays as they were given, which misreading them relies on.
   SIGHTLINE_TRY(const AttentionCall call, AttentionCall::make(spec, inputs, deviation, "attention_forward"));
+  if (!keep.only.empty() && keep.only.size() != at(call.q_len() * call.num_q_heads())) {
+    return fail(ErrorKind::kInvalidArgument, "attention_forward: only has {} entries, expected {}",
+                keep.only.size(), call.q_len() * call.num_q_heads());
+  }
   AttentionOutputs outputs;
   if (misreads_inputs(deviation)) {
     SIGHTLINE_TRY(const MisreadInputs misread, MisreadInputs::make(spec, inputs, deviation));

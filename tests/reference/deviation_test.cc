@@ -97,6 +97,7 @@ TEST(CacheDeviationTest, SumsToBase2MergedAsNaturalOnesFavourTheLargerPart) {
   fresh.k.data += 3 * in.k.strides[0];
   fresh.v.data += 3 * in.v.strides[0];
   fresh.kv_coords = in.kv_coords.subspan(3);
+  fresh.num_cached = 0;
   AttentionOutputs a = attention_forward(call.spec, cached).value();
   AttentionOutputs b = attention_forward(call.spec, fresh).value();
   for (double& x : a.lse) x *= std::numbers::log2e;
@@ -205,6 +206,22 @@ TEST(GradientDeviationTest, SeveredGradientsAreZeroAndUnwrittenRowsAreWhatWasThe
     EXPECT_EQ(std::isnan(nan.d_k[i]), row >= 2);
     EXPECT_EQ(padding.d_k[i], row == 3 ? kLeftover : right.d_k[i]);
   }
+}
+
+TEST(CacheDeviationTest, MoreCachedKeysThanThereAreKeysAreRefused) {
+  const RandomCall call(small_spec("all"), 0, 5, 6);
+  AttentionInputs in = call.inputs();
+  for (const std::int64_t num_cached : {-1, 6}) {
+    in.num_cached = num_cached;
+    EXPECT_FALSE(attention_forward(call.spec, in, {}, {.parts_merged_in_base_2 = true}));
+    EXPECT_FALSE(attention_backward(call.spec, in, call.upstream(), {}));
+  }
+}
+
+TEST(ForwardSelectionTest, ASelectionOfAnotherSizeIsRefused) {
+  const RandomCall call(small_spec(), 0, 3, 10);
+  const std::vector<std::uint8_t> only(11, 1);
+  EXPECT_FALSE(attention_forward(call.spec, call.inputs(), {.only = only}));
 }
 
 TEST(ForwardSelectionTest, OnlyTheRowsAndHeadsAskedForAreComputed) {

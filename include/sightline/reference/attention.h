@@ -61,9 +61,9 @@ struct AttentionOutputs {
 /// NaN or infinity in an unseen key changes nothing; NaN or a score of plus infinity in a seen one gives
 /// NaN in out and lse. Dropout touches neither the lse nor the normaliser; its counter holds the query's
 /// segment and both positions.
-/// Errors (kInvalidArgument): an invalid spec, shapes that do not agree, missing tables, coordinates of valid
-/// tokens beyond 2^53.
-/// Cost: O(q_len * kv_len) visibility tests and num_q_heads times as many dot products. Deterministic;
+/// Errors (kInvalidArgument): an invalid spec, shapes that do not agree (`keep.only` and `num_cached` too),
+/// missing tables, coordinates of valid tokens beyond 2^53; a deviation that these arrays cannot be misread
+/// by. Cost: O(q_len * kv_len) visibility tests and num_q_heads times as many dot products. Deterministic;
 /// keys are added in the order of their rows.
 [[nodiscard]] Result<AttentionOutputs> attention_forward(const AttentionSpec& spec,
                                                          const AttentionInputs& inputs, Keep keep = {},
