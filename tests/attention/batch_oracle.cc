@@ -160,10 +160,12 @@ Output plain(const Batch& b) {
           seen.push_back(j);
           max = std::max(max, x);
         }
-        // The kernels' maximum may lie up to two powers of two above the largest logit; so does this one. At
-        // the largest itself the weight of an only key would be exactly 1, and no error would be left to
-        // compare with.
-        if (std::isfinite(max) && !seen.empty()) {
+        // Where logits are only scaled, the kernels' maximum lies up to two powers of two above the largest;
+        // so does this one. At the largest itself the weight of an only key would be exactly 1, and no error
+        // would be left to compare with. Of other logits the kernels take the largest, and so does this.
+        const bool modifies =
+            score.logit_softcap > 0 || !b.bias.empty() || !score.alibi_slopes.empty() || scale <= 0.0F;
+        if (!modifies && std::isfinite(max) && !seen.empty()) {
           const double even = 2.0 * std::ceil(max * std::numbers::log2e / 2.0);
           max = std::max(max, static_cast<float>(even * std::numbers::ln2));
         }
