@@ -61,6 +61,9 @@ void add_options(Cli& cli, CheckQuestion& question) {
   add_subject_options(cli, question.subject);
   cli.option("--model", question.model.model, "FILE",
              "a model file or folder; DUMP then holds token ids with log-probabilities or hidden states");
+  cli.option(
+      "--against", question.model.against, "FILE",
+      "with --model, in place of DUMP: another file or folder of the same model, compared without running");
   cli.option("--chunk", question.model.chunk, "N",
              "with --model: tokens of one of their forwards; 0: all at once")
       .range(0, 1 << 20);
@@ -148,10 +151,13 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
                 "check: --model declares everything, got options of a declaration or of "
                 "a subject beside it");
   }
+  if (question.model.against.empty() == question.dump.dump.empty()) {
+    return fail(ErrorKind::kInvalidArgument, "check: --model needs a DUMP or --against, one of them");
+  }
   ModelQuestion model = question.model;
   model.dump = question.dump.dump;
   Progress progress(err);
-  SIGHTLINE_TRY(ModelAnswer answer, check_model_dump(model, [&](int done, int total, std::string_view step) {
+  SIGHTLINE_TRY(ModelAnswer answer, check_model(model, [&](int done, int total, std::string_view step) {
                   progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total), step);
                 }));
   return Answer{std::move(answer.report), std::move(answer.declared), {}};
@@ -160,7 +166,8 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
 Result<Answer> find_answer(const CheckQuestion& question, Output& err) {
   if (!question.model.model.empty()) return answer_from_model(question, err);
   if (question.model != ModelQuestion{}) {
-    return fail(ErrorKind::kInvalidArgument, "check: --chunk, --tolerance and --threads are for --model");
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --against, --chunk, --tolerance and --threads are for --model");
   }
   return question.subject.is_given() ? answer_from_subject(question, err) : answer_from_dump(question);
 }
@@ -211,11 +218,12 @@ Result<int> run_check(Invocation& call) {
       "  sightline check --process 'python3 mine.py' --heads 8/2 --head-dim 64 --mask causal\n"
       "  sightline check --library ./libmine.so --mask 'causal & window(16)'\n"
       "  sightline check theirs.json --model model.gguf --tolerance 0.2\n"
+      "  sightline check --model model.gguf --against hf-folder\n"
       "Exit: 0 agrees, rounding or a convention; 1 anything else; 65 or 66 when the dump cannot be read.");
   const std::vector<std::string> args = call.args;
   if (auto ended = cli.parse(call)) return *ended;
   SIGHTLINE_CHECK(check_declaration(question.declaration));
-  if (question.dump.dump.empty() && !question.subject.is_given()) {
+  if (question.dump.dump.empty() && !question.subject.is_given() && question.model.model.empty()) {
     return fail(ErrorKind::kInvalidArgument, "check: what? Give a DUMP, --process, --library or --engine");
   }
   SIGHTLINE_TRY(Answer answer, find_answer(question, call.err));

@@ -1,12 +1,18 @@
 #include "apps/check/model_check.h"
 
 #include "sightline/model/model_text.h"
+#include "sightline/subjects/model/model_files.h"
 #include "sightline/subjects/model/read_model_observations.h"
 
 namespace sightline::apps {
 
-Result<ModelAnswer> check_model_dump(const ModelQuestion& question,
-                                     const std::function<void(int, int, std::string_view)>& progress) {
+Result<ModelAnswer> check_model(const ModelQuestion& question,
+                                const std::function<void(int, int, std::string_view)>& progress) {
+  if (!question.against.empty()) {
+    SIGHTLINE_TRY(checker::Report report,
+                  subjects::check_model_files(question.model.string(), question.against.string()));
+    return ModelAnswer{std::move(report), question.model.string() + ", as it says and holds"};
+  }
   SIGHTLINE_TRY(std::vector<subjects::ModelObservation> texts,
                 subjects::read_model_observations(question.dump));
   for (subjects::ModelObservation& text : texts) text.chunk = question.chunk;

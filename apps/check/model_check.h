@@ -12,7 +12,8 @@ namespace sightline::apps {
 
 struct ModelQuestion {
   std::filesystem::path model;
-  std::filesystem::path dump;
+  std::filesystem::path dump;     ///< what another program made of it
+  std::filesystem::path against;  ///< or: another file of the same model
   double tolerance = 2e-3;
   std::int64_t chunk = 0;
   int threads = 0;
@@ -25,7 +26,7 @@ struct ModelAnswer {
   std::string declared;
 };
 
-[[nodiscard]] Result<ModelAnswer> check_model_dump(
+[[nodiscard]] Result<ModelAnswer> check_model(
     const ModelQuestion& question, const std::function<void(int, int, std::string_view)>& progress);
 
 }  // namespace sightline::apps

@@ -3,8 +3,8 @@
 
 namespace sightline::apps {
 
-Result<ModelAnswer> check_model_dump(const ModelQuestion&,
-                                     const std::function<void(int, int, std::string_view)>&) {
+Result<ModelAnswer> check_model(const ModelQuestion&,
+                                const std::function<void(int, int, std::string_view)>&) {
   return fail(
       ErrorKind::kConfiguration,
       "check --model: this build holds the core only; './sightline info' in the source tree builds the rest");

@@ -88,7 +88,7 @@ for (const fault of report.faults) {
 if (report.next_probe) add(main, "p", "Next probe: " + report.next_probe);
 if (report.first_difference) {
   const d = report.first_difference;
-  add(main, "p", "First difference: " + d.tensor + "[" + d.index.join(", ") + "], expected " + number(d.expected) +
+  add(main, "p", "First difference: " + d.tensor + (d.index.length ? "[" + d.index.join(", ") + "]" : "") + ", expected " + number(d.expected) +
       ", got " + number(d.got));
 }
 

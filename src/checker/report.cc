@@ -129,8 +129,9 @@ std::string to_text(const Report& report) {
   }
   if (report.first_difference) {
     const Difference& d = *report.first_difference;
-    text += fmt::format("\n  first difference  {}[{}]: expected {:.8g}, got {:.8g}\n", d.tensor,
-                        fmt::join(d.index, ", "), d.expected, d.got);
+    const std::string place =
+        d.index.empty() ? d.tensor : fmt::format("{}[{}]", d.tensor, fmt::join(d.index, ", "));
+    text += fmt::format("\n  first difference  {}: expected {:.8g}, got {:.8g}\n", place, d.expected, d.got);
   }
   if (!report.evidence.empty()) text += "\n";
   for (const Evidence& e : report.evidence) text += fmt::format("  {:.3g}  {}\n", e.value, e.what);
