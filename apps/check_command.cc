@@ -78,8 +78,10 @@ void add_options(Cli& cli, CheckQuestion& question) {
   cli.option("--type", question.type, "TYPE",
              "what the outputs are computed in; guessed from a dump, else f32, if not given")
       .choices({"f64", "f32", "bf16", "f16"});
+  const std::vector<std::string_view> libraries = checker::convention_libraries();
   cli.option("--follows", question.follows, "LIBRARY",
-             "documented ways of this library are conventions, no faults: torch, onnx, flash_attn, jax");
+             "documented ways of this library are conventions, no faults")
+      .choices({libraries.begin(), libraries.end()});
 }
 
 std::optional<checker::ElementType> chosen_type(const CheckQuestion& question) {
@@ -105,8 +107,7 @@ Result<subjects::DumpOptions> dump_options(const CheckQuestion& question) {
 }
 
 Result<Answer> answer_from_dump(const CheckQuestion& question) {
-  SubjectOptions untouched;
-  if (question.subject != untouched) {
+  if (question.subject != SubjectOptions{}) {
     return fail(ErrorKind::kInvalidArgument,
                 "check: --heads, --tokens and the like are for --process, --library or --engine; a dump has "
                 "its own sizes");
@@ -153,6 +154,10 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
   }
   if (question.model.against.empty() == question.dump.dump.empty()) {
     return fail(ErrorKind::kInvalidArgument, "check: --model needs a DUMP or --against, one of them");
+  }
+  if (!question.dump.axes.empty() || !question.dump.names.empty() || question.type) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --axes, --name and --type are for arrays of attention, not for --model");
   }
   ModelQuestion model = question.model;
   model.dump = question.dump.dump;

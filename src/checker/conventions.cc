@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <vector>
 
 namespace sightline::checker {
 namespace {
@@ -42,11 +41,20 @@ std::span<const Convention> conventions() {
   return kConventions;
 }
 
+std::vector<std::string_view> convention_libraries() {
+  std::vector<std::string_view> libraries;
+  for (const Convention& convention : conventions()) {
+    if (std::ranges::find(libraries, convention.library) == libraries.end()) {
+      libraries.push_back(convention.library);
+    }
+  }
+  return libraries;
+}
+
 Result<void> apply_conventions(std::string_view library, Report& report) {
-  std::vector<std::string_view> known;
+  const std::vector<std::string_view> known = convention_libraries();
   const Convention* found = nullptr;
   for (const Convention& convention : conventions()) {
-    if (known.empty() || known.back() != convention.library) known.push_back(convention.library);
     if (convention.library != library || report.faults.size() != 1) continue;
     if (explains(convention, report.faults.front())) found = &convention;
   }

@@ -156,6 +156,19 @@ TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
   EXPECT_EQ(check({"--engine", "--heads", "8/3"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--budget", "1h"}).exit_code, 2);
   EXPECT_EQ(check({"--library", "/nowhere.so"}).exit_code, 66);
+  for (const char* option : {"--axes", "--name", "--type"}) {
+    const char* value = option == std::string_view("--type") ? "f32" : "x=y";
+    const RunResult model = check({dump, "--model", "/nowhere.gguf", option, value});
+    EXPECT_EQ(model.exit_code, 2) << option;
+    EXPECT_TRUE(has(model.err, "not for --model")) << model.err;
+  }
+  // Before anything is started or asked.
+  const std::string trace = ::testing::TempDir() + "check_started";
+  std::filesystem::remove(trace);
+  const RunResult library = check({"--process", "touch " + trace, "--follows", "tensorflow"});
+  EXPECT_EQ(library.exit_code, 2);
+  EXPECT_TRUE(has(library.err, "torch or onnx or flash_attn or jax")) << library.err;
+  EXPECT_FALSE(std::filesystem::exists(trace));
 }
 
 }  // namespace

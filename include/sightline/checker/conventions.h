@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "sightline/base/error.h"
 #include "sightline/checker/report.h"
@@ -20,6 +21,8 @@ struct Convention {
 };
 
 [[nodiscard]] std::span<const Convention> conventions();
+/// The libraries that have entries, each once: what `follows` may be.
+[[nodiscard]] std::vector<std::string_view> convention_libraries();
 
 /// A fault, certain or not, that is a documented convention of `library` becomes the verdict `convention`,
 /// with what it is and how to get the declared meaning. Anything else stays as it is. Errors
