@@ -61,6 +61,14 @@ void place(const Observation& call, std::int64_t begin, Observation& o) {
 
 }  // namespace
 
+Observation without_outputs(Observation answered) {
+  for (auto* output :
+       {&answered.out, &answered.lse, &answered.weights, &answered.d_q, &answered.d_k, &answered.d_v}) {
+    output->clear();
+  }
+  return answered;
+}
+
 Result<void> ask(Subject& subject, Observation& question) {
   SIGHTLINE_CHECK(subject.begin_sequence());
   std::vector<std::int64_t> begins = question.call_begins;

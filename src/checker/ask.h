@@ -9,4 +9,7 @@ namespace sightline::checker {
 /// Errors: those of the subject; an answer of another size, or none at all.
 [[nodiscard]] Result<void> ask(Subject& subject, Observation& question);
 
+/// The same inputs, unanswered.
+[[nodiscard]] Observation without_outputs(Observation answered);
+
 }  // namespace sightline::checker

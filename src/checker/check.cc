@@ -74,6 +74,27 @@ void add_evidence(SelfEvidence self, Report& report) {
   report.visible_set = std::move(self.visible_set);
 }
 
+// Holds the relations and measures the visible set; gives the report if the subject fails.
+std::optional<Report> ask_beside(Subject& subject, const std::vector<Probe>& probes, Steps& steps,
+                                 SelfEvidence& self) {
+  const Observation& whole = probes.front().question;
+  const Observation* chunks = probes.size() > 1 && probes[1].name == "chunks" ? &probes[1].question : nullptr;
+  steps.begin("the same question twice");
+  const Result<RelationResult> repeat = hold_repeat(subject, whole);
+  if (!repeat) return broken_report("asked the same question twice", repeat.error().message);
+  if (!repeat->holds()) return broken_report("asked the same question twice", "it answered otherwise");
+  self.relations.push_back(*repeat);
+  steps.begin("relations");
+  const Result<std::vector<RelationResult>> held = hold_relations(subject, {&whole, chunks});
+  if (!held) return broken_report("asked for a relation", held.error().message);
+  self.relations.insert(self.relations.end(), held->begin(), held->end());
+  steps.begin("the visible set");
+  Result<VisibleSet> set = measure_visible_set(subject, chunks != nullptr ? *chunks : whole);
+  if (!set) return broken_report("asked with one-hot values", set.error().message);
+  self.visible_set = std::move(*set);
+  return std::nullopt;
+}
+
 // What the answers mean when the diagnosis of the probes alone is not the last word.
 void judge(const std::vector<Probe>& probes, const SelfEvidence& self, Report& report) {
   if (report.verdict == Verdict::kUnknown) {
@@ -127,23 +148,8 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
   probes.resize(num_asked);
 
   SelfEvidence self;
-  const Observation& whole = probes.front().question;
   if (!steps.is_over()) {
-    steps.begin("the same question twice");
-    const Result<RelationResult> repeat = hold_repeat(subject, whole);
-    if (!repeat) return broken_report("asked the same question twice", repeat.error().message);
-    if (!repeat->holds()) return broken_report("asked the same question twice", "it answered otherwise");
-    self.relations.push_back(*repeat);
-    steps.begin("relations");
-    const Observation* chunks =
-        probes.size() > 1 && probes[1].name == "chunks" ? &probes[1].question : nullptr;
-    const Result<std::vector<RelationResult>> held = hold_relations(subject, {&whole, chunks});
-    if (!held) return broken_report("asked for a relation", held.error().message);
-    self.relations.insert(self.relations.end(), held->begin(), held->end());
-    steps.begin("the visible set");
-    Result<VisibleSet> set = measure_visible_set(subject, chunks != nullptr ? *chunks : whole);
-    if (!set) return broken_report("asked with one-hot values", set.error().message);
-    self.visible_set = std::move(*set);
+    if (const std::optional<Report> broken = ask_beside(subject, probes, steps, self)) return *broken;
   }
 
   steps.begin("diagnosis");
@@ -152,7 +158,7 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
   SIGHTLINE_TRY(Report report, diagnose(observations));
   judge(probes, self, report);
   add_evidence(std::move(self), report);
-  report.blind_spots = blind_spots(spec, subject.traits(), whole.q_len());
+  report.blind_spots = blind_spots(spec, subject.traits(), probes.front().question.q_len());
   if (!all_asked || !report.visible_set) {
     report.blind_spots.push_back(fmt::format("the time was over after {} probes", num_asked));
   }

@@ -11,6 +11,12 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 }  // namespace
 
+std::vector<std::int64_t> all_rows(const Observation& o) {
+  std::vector<std::int64_t> rows(at(o.q_len()));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
 Result<Calls> Calls::make(const Observation& o, std::span<const Fault> faults) {
   Calls calls;
   const bool changes = std::ranges::any_of(faults, [](const Fault& f) { return f.kind->on_call != nullptr; });
@@ -110,10 +116,8 @@ Result<void> split_fused(const Observation& o, Faulted& faulted) {
   }
   reference::Deviation fused;
   fused.fused_layout = faulted.deviation.fused_layout;
-  std::vector<std::int64_t> rows(at(o.q_len()));
-  std::iota(rows.begin(), rows.end(), 0);
   const FaultedCall whole{0, o.q_len(), o.kv_len(), call_coords(0, o.q_coords, o.q_rope_pos)};
-  const CallInputs in(o, o.spec, {o.q, o.k, o.v}, faulted.calls, whole, rows);
+  const CallInputs in(o, o.spec, {o.q, o.k, o.v}, faulted.calls, whole, all_rows(o));
   SIGHTLINE_TRY(reference::MisreadInputs misread, reference::MisreadInputs::make(o.spec, in.get(), fused));
   faulted.fused.emplace(std::move(misread));
   return {};

@@ -56,6 +56,9 @@ struct Arrays {
 };
 [[nodiscard]] Arrays arrays_of(const Observation& o, const Faulted& faulted);
 
+/// 0, 1, ... of the observation's queries.
+[[nodiscard]] std::vector<std::int64_t> all_rows(const Observation& o);
+
 /// The inputs of one call's selected rows, as arrays of their own. All arguments must outlive it.
 class CallInputs {
  public:

@@ -11,8 +11,6 @@
 namespace sightline::checker {
 namespace {
 
-constexpr std::int64_t kFarPosition = 5000;
-
 // How the inputs of a probe are made; what is not named is as in the observation.
 struct Shape {
   AttentionSpec spec;
@@ -67,7 +65,7 @@ constexpr Change kChanges[] = {
     {"queries six times as large",
      [](Shape& s) {
        make_whole(s);
-       s.loudness = 6;
+       s.loudness = kLoud;
      }},
     {"gradients of one call",
      [](Shape& s) {

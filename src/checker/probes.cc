@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::int64_t kMinTokens = 33;
 constexpr std::int64_t kMaxTokens = 768;
-constexpr std::int64_t kFarPosition = 5000;  // beyond the tables and the precision that short tests reach
-constexpr double kLoud = 6.0;                // factor of q: logits that a cap or a weak fill changes
 
 bool needs_segments(const MaskSpec& mask) {
   constexpr MaskOp kOps[] = {MaskOp::kSegment, MaskOp::kSpan, MaskOp::kQueryIs, MaskOp::kKeyIs};

@@ -1,7 +1,8 @@
 #include "checker/ranking.h"
 
 #include <algorithm>
-#include <numeric>
+
+#include "checker/faulted_calls.h"
 
 namespace sightline::checker {
 namespace {
@@ -17,9 +18,7 @@ std::string text_of(std::span<const Fault> faults) {
 }
 
 std::vector<double> row_errors(const Observation& observation) {
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(observation.q_len()));
-  std::iota(rows.begin(), rows.end(), 0);
-  const Simulator simulator(observation, rows);
+  const Simulator simulator(observation, all_rows(observation));
   // The spec was validated: what is declared can always be predicted.
   return compare(simulator, *simulator.predict({})).worst_of_row;
 }

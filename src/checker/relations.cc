@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "checker/ask.h"
+#include "checker/faulted_calls.h"
 #include "checker/simulate.h"
 
 namespace sightline::checker {
@@ -13,24 +13,12 @@ namespace {
 
 constexpr std::int64_t kShift = 1000;
 
-Observation without_outputs(Observation o) {
-  o.out.clear();
-  o.lse.clear();
-  o.weights.clear();
-  o.d_q.clear();
-  o.d_k.clear();
-  o.d_v.clear();
-  return o;
-}
-
 // Rounding bounds of the declared outputs, all rows.
 std::vector<double> bounds_of(const Observation& o) {
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(o.q_len()));
-  std::iota(rows.begin(), rows.end(), 0);
   Observation only_out = without_outputs(o);
   only_out.out = o.out;
   // The spec was validated: what is declared can always be predicted.
-  return Simulator(only_out, rows).predict({})->out.bounds;
+  return Simulator(only_out, all_rows(o)).predict({})->out.bounds;
 }
 
 // A change in rounding bounds; NaN agrees with NaN alone.

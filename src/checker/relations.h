@@ -25,7 +25,8 @@ struct RelationInputs {
   const Observation* chunks = nullptr;  ///< null: not asked
 };
 
-/// The same question again. Its `worst` is infinite where the answers differ by more than rounding can.
+/// The same question again, which may change its outputs by rounding (sums of threads in another order) and
+/// by nothing else. Errors: those of asking.
 [[nodiscard]] Result<RelationResult> hold_repeat(Subject& subject, const Observation& whole);
 
 /// whole = chunks; a blind edit (another value and key of a token changes no row that must not see it); all

@@ -1,9 +1,9 @@
 #include "checker/visible_set.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "checker/ask.h"
+#include "checker/faulted_calls.h"
 #include "checker/simulate.h"
 
 namespace sightline::checker {
@@ -20,9 +20,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::vector<double> declared_weights(const Observation& question) {
   Observation o = question;
   o.weights.assign(1, 0.0);  // wanted
-  std::vector<std::int64_t> rows(at(o.q_len()));
-  std::iota(rows.begin(), rows.end(), 0);
-  return Simulator(o, rows).predict({})->weights.values;
+  return Simulator(o, all_rows(o)).predict({})->weights.values;
 }
 
 std::string key_ranges(const std::vector<std::uint8_t>& row) {
@@ -43,14 +41,8 @@ std::string key_ranges(const std::vector<std::uint8_t>& row) {
 
 Result<VisibleSet> measure_visible_set(Subject& subject, const Observation& probe) {
   const HeadSpec& heads = probe.spec.heads;
-  Observation question = probe;
-  question.out.clear();
-  question.lse.clear();
-  question.weights.clear();
+  Observation question = without_outputs(probe);
   question.d_out.clear();
-  question.d_q.clear();
-  question.d_k.clear();
-  question.d_v.clear();
   std::ranges::fill(question.q, 0.0);
   std::ranges::fill(question.k, 0.0);
 

@@ -8,7 +8,7 @@
 namespace sightline::checker {
 
 /// The visible set of `probe`'s tokens and calls, declared and observed (by any head).
-/// Errors: those of asking. Cost: kv_len / v_head_dim questions.
+/// Errors: those of asking. Cost: kv_len / v_head_dim questions, rounded up.
 [[nodiscard]] Result<VisibleSet> measure_visible_set(Subject& subject, const Observation& probe);
 
 /// "row 12 sees keys 0..3, declared 0..12", for the first row that differs; empty: none does.

@@ -39,6 +39,24 @@ TEST(CheckTest, ARightSubjectAgreesAndEveryRelationHolds) {
   EXPECT_EQ(report.visible_set->declared[1], 0);  // query 0, key 1
 }
 
+TEST(CheckTest, AsksAsManyCallsAsTheHeaderSays) {
+  class Counting : public PlainSubject {
+   public:
+    Result<void> answer(Observation& call) override {
+      (call.q_len() == call.kv_len() ? num_whole : num_parts) += 1;
+      return PlainSubject::answer(call);
+    }
+    int num_whole = 0, num_parts = 0;
+  };
+  for (const std::int64_t num_tokens : {33, 79, 80}) {
+    Counting subject;
+    checked(subject, {.num_tokens = num_tokens});
+    const auto num_chunked = static_cast<int>(1 + (num_tokens + 4) / 5);  // values are 5 wide
+    EXPECT_LE(subject.num_parts, 25 * num_chunked) << num_tokens;
+    EXPECT_LE(subject.num_whole, 9 + num_chunked) << "the first of each chunked one is whole";
+  }
+}
+
 TEST(CheckTest, ATopLeftTriangleIsNamedForCertain) {
   PlainSubject subject;
   subject.sees = [](std::int64_t i, std::int64_t j, std::int64_t) { return j <= i; };

@@ -31,8 +31,9 @@ struct CheckOptions {
 ///
 /// `agrees` needs every relation and every answer. `broken`: it failed to answer, answered NaN or other
 /// shapes that no fault explains, or answered twice the same question otherwise. Errors (kInvalidArgument):
-/// an invalid spec, a mask that needs tables, fewer than 8 or more than 4096 tokens. Cost: about 12 calls of
-/// the subject, plus that of diagnose. Deterministic for a deterministic subject.
+/// an invalid spec, a mask that needs tables, fewer than 8 or more than 4096 tokens. Cost: up to 9 questions
+/// of one call each, and 1 + kv_len / v_head_dim in up to 25 calls each (the chunks, and the visible set in
+/// them), plus that of diagnose. Deterministic for a deterministic subject.
 [[nodiscard]] Result<Report> check(Subject& subject, const AttentionSpec& spec,
                                    const CheckOptions& options = {});
 
