@@ -1,7 +1,11 @@
 // One result: a row's bits do not depend on batch, chunks, pages, threads, padding, or company.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "attention/batch.h"
+#include "sightline/base/rng.h"
 
 namespace sightline::test {
 namespace {
@@ -261,6 +265,49 @@ TEST_P(AttentionBitsTest, GroupedHeadsEqualCopiedKeyHeads) {
   EXPECT_TRUE(same_bits(a.lse, b.lse));
   EXPECT_EQ(a.stats.bytes_packed, 200 * 2 * (40 + 24) * 4);
   EXPECT_EQ(b.stats.bytes_packed, 3 * a.stats.bytes_packed);
+}
+
+// Logits that are more than a scale have a maximum that is no power of two, so every rescale rounds: where
+// the maximum moves, and by which keys, may depend on nothing but the row.
+TEST_P(AttentionBitsTest, ModifiedLogitsHaveOneResultToo) {
+  constexpr std::int64_t kQueries = 60, kKeys = 4300;  // three splits
+  for (const std::string what : {"alibi", "softcap and sinks", "bias"}) {
+    Batch batch;
+    batch.spec = rotary_spec("causal & (window(4000) | first(4))");
+    ScoreSpec& score = batch.spec.score;
+    add_sequence(batch, kQueries, kKeys, 70);
+    if (what == "alibi") score.alibi_slopes = {0.5, 0.25, 0.125, 0.01, 0.001, 0.0};
+    if (what == "softcap and sinks") {
+      score.logit_softcap = 7.0;
+      score.sink_logits = {0.5, -3.0, 9.0, 0.0, 40.0, -100.0};
+    }
+    if (what == "bias") {
+      Rng rng(71);
+      for (std::int64_t i = 0; i < 6 * kQueries * kKeys; ++i) {
+        const auto x = static_cast<float>(rng.next_normal());
+        batch.bias.push_back(x > 2.0F ? -HUGE_VALF : 3.0F * x);
+      }
+    }
+    const Output whole = run_contiguous(batch, options());
+    const auto expect_same = [&](const Output& got, const Batch& part, std::int64_t begin, const char* how) {
+      for (std::int64_t i = 0; i < part.num_q(); ++i) {
+        ASSERT_TRUE(same_bits(whole.row(batch, begin + i), got.row(part, i)))
+            << what << ", " << how << ", row " << begin + i;
+      }
+    };
+    for (const auto& [begin, end] : {std::pair{0, 1}, {5, 8}, {17, 40}, {59, 60}}) {
+      const Batch part = slice(batch, 0, begin, end, 0, kKeys - kQueries + end);
+      expect_same(run_contiguous(part, options(3)), part, begin, "chunk");
+      expect_same(run_paged(part, {.page_size = 16}, options(1)), part, begin, "pages of 16");
+    }
+    expect_same(run_contiguous(batch, options(1)), batch, 0, "one thread");
+    expect_same(run_paged(batch, {.page_size = 256}, options()), batch, 0, "pages of 256");
+    Batch poisoned = batch;  // key 200 lies before every window, in a tile that some reach: the careful path
+    std::fill_n(poisoned.v.begin() + 200 * 2 * 24, 2 * 24, std::numeric_limits<float>::quiet_NaN());
+    const Output careful = run_contiguous(poisoned, options());
+    EXPECT_GT(careful.stats.tiles_careful, 0);
+    expect_same(careful, batch, 0, "careful");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, AttentionBitsTest,
