@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "checker/batch_rows.h"
-#include "sightline/faults/catalogue.h"
+#include "sightline/checker/named_fault.h"
 
 namespace sightline::checker {
 namespace {
@@ -52,16 +52,11 @@ struct Found {
 };
 
 NamedFault named(const Found& found) {
-  NamedFault fault;
-  fault.slug = found.slug;
+  NamedFault fault = named_fault(found.slug);
   fault.variant = found.variant;
   fault.what = found.what;
   fault.parameters = found.parameters;
   fault.certain = found.num_rows >= 2;
-  if (const CatalogueEntry* entry = find_in_catalogue(found.slug)) {
-    fault.idiom = entry->idiom;
-    fault.fix = entry->fix;
-  }
   return fault;
 }
 
@@ -87,8 +82,7 @@ class BatchCheck {
     std::string names;
     for (const Found& found : found_) {
       report.faults.push_back(named(found));
-      names +=
-          (names.empty() ? "" : " and ") + found.slug + (found.variant.empty() ? "" : "/" + found.variant);
+      names += (names.empty() ? "" : " and ") + full_name(report.faults.back());
     }
     if (unexplained_.empty()) {
       report.verdict = Verdict::kFault;

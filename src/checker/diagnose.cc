@@ -6,7 +6,7 @@
 #include "checker/next_probe.h"
 #include "checker/ranking.h"
 #include "checker/search.h"
-#include "sightline/faults/catalogue.h"
+#include "sightline/checker/named_fault.h"
 
 namespace sightline::checker {
 namespace {
@@ -20,19 +20,9 @@ bool same_slugs(const Candidate& a, const Candidate& b) {
 }
 
 NamedFault named(const Fault& fault, const Score& score, bool certain) {
-  NamedFault out;
-  out.slug = fault.kind->slug;
-  out.variant = fault.kind->variant;
-  out.what = fault.kind->what;
-  for (std::size_t i = 0; i < fault.values.size(); ++i) {
-    const FaultParameter& p = fault.kind->parameters[i];
-    out.parameters.push_back({std::string(p.name), fault.values[i], std::string(p.what)});
-  }
+  NamedFault out = named_fault(fault);
   out.misfit = score.worst;
   out.certain = certain;
-  const CatalogueEntry& entry = *find_in_catalogue(fault.kind->slug);
-  out.idiom = entry.idiom;
-  out.fix = entry.fix;
   return out;
 }
 

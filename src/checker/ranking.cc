@@ -5,11 +5,6 @@
 #include "checker/faulted_calls.h"
 
 namespace sightline::checker {
-namespace {
-
-constexpr std::size_t kMaxRanked = 12;
-
-}  // namespace
 
 std::string text_of(std::span<const Fault> faults) {
   std::string text;

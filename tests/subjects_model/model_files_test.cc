@@ -74,6 +74,21 @@ TEST_F(ModelFilesTest, WhatTheFilesSayOtherwiseIsNamedWithItsNumber) {
   EXPECT_EQ(report.faults.front().parameters.front().value, 123456);
 }
 
+TEST_F(ModelFilesTest, AWindowOfAnotherSizeIsNotAWindowThatIsNotThere) {
+  const Json mistral = with_member(llama_config(model_.spec), "model_type", "mistral");
+  const auto with_window = [&](const Json& window) {
+    return folder(model_, with_member(mistral, "sliding_window", window));
+  };
+  const std::string ours = with_window(16);
+  const auto slug = [&](const std::string& theirs) {
+    const Report report = check_model_files(ours, theirs).value();
+    EXPECT_EQ(report.faults.size(), 1U) << to_text(report);
+    return report.faults.empty() ? "" : report.faults.front().slug;
+  };
+  EXPECT_EQ(slug(with_window(17)), "mask.window_off_by_one");
+  EXPECT_EQ(slug(with_window(Json())), "mask.window_scope");
+}
+
 TEST_F(ModelFilesTest, AScaleOfQueriesIsMeasured) {
   TestModel scaled = model_;
   for (auto& [name, tensor] : scaled.tensors) {

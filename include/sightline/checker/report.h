@@ -74,12 +74,16 @@ struct RankedHypothesis {
   double misfit = 0;
 };
 
+/// Hypotheses that a report lists at most.
+inline constexpr std::size_t kMaxRanked = 12;
+
 struct Report {
   Verdict verdict = Verdict::kUnknown;
   std::string summary;             ///< the verdict in one line of words
   std::vector<NamedFault> faults;  ///< best first; all that fit when ambiguous
   std::vector<Evidence> evidence;
-  std::vector<RankedHypothesis> ranked;  ///< what was tried, best first, at most 12; empty when all agrees
+  std::vector<RankedHypothesis>
+      ranked;  ///< what was tried, best first, at most kMaxRanked; empty when all agrees
   /// Largest misfit of each query row from the declared meaning, in the observation that differs most.
   std::vector<double> row_errors;
   std::string next_probe;  ///< what would tell the remaining hypotheses apart; empty: nothing to ask

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sightline/faults/catalogue.h"
+#include "sightline/checker/named_fault.h"
 #include "subjects/model/faulted_run.h"
 
 namespace sightline::subjects {
@@ -228,7 +228,7 @@ class ModelDiagnosis {
   void conclude(const std::vector<Candidate>& candidates, double declared, Report& report) const {
     report.ranked.push_back({"the file as it is", declared});
     for (const Candidate& candidate : candidates) {
-      if (report.ranked.size() == 12) break;
+      if (report.ranked.size() == checker::kMaxRanked) break;
       report.ranked.push_back({to_string(candidate.fault), candidate.worst});
     }
     std::ranges::stable_sort(report.ranked, {}, &checker::RankedHypothesis::misfit);
@@ -247,21 +247,11 @@ class ModelDiagnosis {
     std::string names;
     for (const Candidate* candidate : fitting) {
       const FaultKind& kind = *candidate->fault.kind;
-      checker::NamedFault named;
-      named.slug = kind.slug;
-      named.variant = kind.variant;
-      named.what = kind.what;
-      for (std::size_t i = 0; i < candidate->fault.values.size(); ++i) {
-        named.parameters.push_back({std::string(kind.parameters[i].name), candidate->fault.values[i],
-                                    std::string(kind.parameters[i].what)});
-      }
+      checker::NamedFault named = checker::named_fault(candidate->fault);
       named.misfit = candidate->worst;
       named.certain = fitting.size() == 1 && std::ranges::all_of(candidates, [&](const Candidate& other) {
                         return other.fault.kind->slug == kind.slug || other.num_excluding >= 2;
                       });
-      const CatalogueEntry& entry = *find_in_catalogue(kind.slug);
-      named.idiom = entry.idiom;
-      named.fix = entry.fix;
       report.faults.push_back(std::move(named));
       names += (names.empty() ? "" : ", or ") + to_string(candidate->fault);
     }

@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "sightline/faults/catalogue.h"
-#include "sightline/faults/fault_table.h"
+#include "sightline/checker/named_fault.h"
 #include "sightline/model/compare.h"
 
 namespace sightline::subjects {
@@ -27,11 +26,34 @@ constexpr MemberFault kMemberFaults[] = {
     {"attention.heads.qk_head_dim", "head.dim_explicit", "head_dim"},
     {"attention.score.softmax_scale", "score.scale", "scale"},
     {"attention.score.logit_softcap", "score.softcap", "softcap"},
-    {"attention.mask", "mask.window_scope", ""},
 };
+
+// The mask that a member's JSON text holds.
+std::optional<MaskSpec> mask_of(const std::string& text) {
+  const Result<Json> json = parse_json(text, "mask");
+  if (!json || json->as_string() == nullptr) return std::nullopt;
+  const Result<MaskSpec> mask = parse_mask(*json->as_string());
+  return mask ? std::optional(*mask) : std::nullopt;
+}
+
+// A window that only one file has, or another number of keys in it; any other mask is no single kind.
+std::optional<MemberFault> fault_of_mask(const SpecDifference& difference) {
+  std::optional<MaskSpec> first = mask_of(difference.first), second = mask_of(difference.second);
+  if (!first || !second) return std::nullopt;
+  const bool has_first = uses(*first, MaskOp::kWindow), has_second = uses(*second, MaskOp::kWindow);
+  if (has_first != has_second) return MemberFault{"", "mask.window_scope", ""};
+  for (MaskSpec* mask : {&*first, &*second}) {
+    for (MaskNode& node : mask->nodes) {
+      if (node.op == MaskOp::kWindow) node.n = 1;
+    }
+  }
+  if (has_first && *first == *second) return MemberFault{"", "mask.window_off_by_one", ""};
+  return std::nullopt;
+}
 
 // The kind of a difference between specs; scaling is a group of members.
 std::optional<MemberFault> fault_of(const SpecDifference& difference) {
+  if (difference.member.ends_with("attention.mask")) return fault_of_mask(difference);
   for (const MemberFault& fault : kMemberFaults) {
     if (difference.member.ends_with(fault.member)) return fault;
   }
@@ -61,14 +83,7 @@ class FilesReport {
   NamedFault& fault(std::string_view slug) {
     const auto found = std::ranges::find(report_.faults, slug, &NamedFault::slug);
     if (found != report_.faults.end()) return *found;
-    NamedFault named;
-    named.slug = slug;
-    if (const CatalogueEntry* entry = find_in_catalogue(slug)) {
-      named.what = entry->what;
-      named.idiom = entry->idiom;
-      named.fix = entry->fix;
-    }
-    report_.faults.push_back(std::move(named));
+    report_.faults.push_back(checker::named_fault(slug));
     return report_.faults.back();
   }
 
