@@ -85,11 +85,7 @@ void add_options(Cli& cli, CheckQuestion& question) {
 }
 
 std::optional<checker::ElementType> chosen_type(const CheckQuestion& question) {
-  for (int t = 0; t < 4; ++t) {
-    const auto type = static_cast<checker::ElementType>(t);
-    if (checker::to_string(type) == question.type) return type;
-  }
-  return std::nullopt;
+  return question.type ? checker::parse_element_type(*question.type) : std::nullopt;
 }
 
 Result<subjects::DumpOptions> dump_options(const CheckQuestion& question) {

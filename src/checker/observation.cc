@@ -7,6 +7,8 @@
 namespace sightline::checker {
 namespace {
 
+constexpr std::string_view kTypeNames[] = {"f64", "f32", "bf16", "f16"};  // in the order of ElementType
+
 Result<void> check_size(std::string_view name, const std::vector<double>& array, std::int64_t expected,
                         bool is_optional) {
   const auto size = static_cast<std::int64_t>(array.size());
@@ -16,9 +18,12 @@ Result<void> check_size(std::string_view name, const std::vector<double>& array,
 
 }  // namespace
 
-std::string_view to_string(ElementType type) {
-  constexpr std::string_view kNames[] = {"f64", "f32", "bf16", "f16"};
-  return kNames[static_cast<std::size_t>(type)];
+std::string_view to_string(ElementType type) { return kTypeNames[static_cast<std::size_t>(type)]; }
+
+std::optional<ElementType> parse_element_type(std::string_view text) {
+  const auto found = std::ranges::find(kTypeNames, text);
+  if (found == std::end(kTypeNames)) return std::nullopt;
+  return static_cast<ElementType>(found - std::begin(kTypeNames));
 }
 
 double round_to(ElementType type, double x) {

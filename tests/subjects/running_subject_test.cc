@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -111,6 +112,43 @@ TEST(ProcessSubjectTest, NothingIsLeftRunning) {
     ::usleep(10000);
   }
   EXPECT_TRUE(is_gone) << "process " << pid;
+}
+
+// What serve_lines writes for one request to our own attention.
+std::string served(const std::string& request) {
+  std::array<int, 2> to{}, from{};
+  EXPECT_EQ(::pipe(to.data()), 0);
+  EXPECT_EQ(::pipe(from.data()), 0);
+  EXPECT_EQ(::write(to[1], request.data(), request.size()), static_cast<ssize_t>(request.size()));
+  ::close(to[1]);
+  EXPECT_TRUE(serve_lines(*engine_subject(1), to[0], from[1]));
+  ::close(from[1]);
+  std::string answer(4096, '\0');
+  answer.resize(
+      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(from[0], answer.data(), answer.size()))));
+  ::close(to[0]);
+  ::close(from[0]);
+  return answer;
+}
+
+TEST(ServeLinesTest, ACallThatDoesNotFitItsSpecIsAnsweredWithAnError) {
+  std::string tokens;
+  for (const char* side : {"q", "kv"}) {
+    for (const char* member : {"pos", "rope_pos", "segment", "segment_start", "span", "flags"}) {
+      tokens += fmt::format(R"(, "{}_{}": [0])", side, member);
+    }
+    tokens += fmt::format(R"(, "{}_valid": [1])", side);
+  }
+  const auto request = [&](const char* type, const char* values) {
+    return fmt::format(R"({{"do": "answer", "type": "{}", "spec": {{"heads": {{"num_q_heads": 1, )"
+                       R"("num_kv_heads": 1, "qk_head_dim": 1, "v_head_dim": 1}}}}, "q": {{"data": [1]}}, )"
+                       R"("k": {{"data": [1]}}, "v": {{"data": {}}}{}}})"
+                       "\n",
+                       type, values, tokens);
+  };
+  EXPECT_NE(served(request("f32", "[3]")).find("\"out\":[3"), std::string::npos);
+  EXPECT_NE(served(request("f8", "[3]")).find("expected f64, f32, bf16 or f16"), std::string::npos);
+  EXPECT_NE(served(request("f32", "[3, 4]")).find("v has 2 numbers, expected 1"), std::string::npos);
 }
 
 TEST(LibrarySubjectTest, TheExampleAgreesAndTiledHeadsAreNamed) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace sightline::checker {
 /// The type that the outputs were computed in. It decides how much difference is rounding.
 enum class ElementType : std::uint8_t { kF64, kF32, kBf16, kF16 };
 [[nodiscard]] std::string_view to_string(ElementType type);
+/// "f64", "f32", "bf16" or "f16"; nothing for any other text.
+[[nodiscard]] std::optional<ElementType> parse_element_type(std::string_view text);
 /// The nearest number that the type holds.
 [[nodiscard]] double round_to(ElementType type, double x);
 

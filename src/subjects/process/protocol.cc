@@ -208,10 +208,12 @@ Result<Observation> call_from_json(const Json& json) {
   SIGHTLINE_TRY(const Json* spec, member(json, "spec"));
   SIGHTLINE_TRY(call.spec, attention_spec_from_json(*spec));
   SIGHTLINE_TRY(const Json* type, member(json, "type"));
-  for (int t = 0; t < 4; ++t) {
-    const auto each = static_cast<checker::ElementType>(t);
-    if (type->as_string() != nullptr && checker::to_string(each) == *type->as_string()) call.type = each;
+  const auto parsed =
+      type->as_string() != nullptr ? checker::parse_element_type(*type->as_string()) : std::nullopt;
+  if (!parsed) {
+    return fail(ErrorKind::kInvalidContent, "type: {}, expected f64, f32, bf16 or f16", type->dump());
   }
+  call.type = *parsed;
   SIGHTLINE_TRY(call.q, tensor_from(json, "q"));
   SIGHTLINE_TRY(call.k, tensor_from(json, "k"));
   SIGHTLINE_TRY(call.v, tensor_from(json, "v"));
@@ -223,6 +225,12 @@ Result<Observation> call_from_json(const Json& json) {
   }
   SIGHTLINE_CHECK(read_tokens(json, "q", call.q_coords, call.q_rope_pos));
   SIGHTLINE_CHECK(read_tokens(json, "kv", call.kv_coords, call.kv_rope_pos));
+  // Sizes are held against the spec as those of an answered call are.
+  SIGHTLINE_CHECK(validate(call.spec));
+  const HeadSpec& heads = call.spec.heads;
+  call.out.assign(static_cast<std::size_t>(call.q_len() * heads.num_q_heads * heads.v_head_dim), 0.0);
+  SIGHTLINE_CHECK(validate(call));
+  call.out.clear();
   return call;
 }
 
