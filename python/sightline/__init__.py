@@ -8,6 +8,7 @@ from ._attention import attention, attention_backward
 from ._batch import check_batch
 from ._check import assert_attention, check
 from ._core import AttentionSpec, RopeSpec
+from ._endpoint import EndpointError, check_endpoint
 from ._kv_cache import KvCache
 from ._mask import draw, visible, why
 from ._model_file import Generation, Logprob, Model
@@ -16,6 +17,7 @@ from ._report import Fault, Report, diagnose
 from ._rope import rope, rope_frequencies
 from ._spec import attention_spec, rope_spec
 
-__all__ = ["AttentionSpec", "Dump", "Fault", "Generation", "KvCache", "Logprob", "Model", "Report", "RopeSpec",
-           "assert_attention", "attention", "attention_backward", "attention_spec", "check", "check_batch", "diagnose",
-           "draw", "record", "reference", "rope", "rope_frequencies", "rope_spec", "visible", "why"]
+__all__ = ["AttentionSpec", "Dump", "EndpointError", "Fault", "Generation", "KvCache", "Logprob", "Model", "Report",
+           "RopeSpec", "assert_attention", "attention", "attention_backward", "attention_spec", "check",
+           "check_batch", "check_endpoint", "diagnose", "draw", "record", "reference", "rope", "rope_frequencies",
+           "rope_spec", "visible", "why"]

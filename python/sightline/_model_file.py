@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ._core import AttentionSpec
+from ._report import report_from
 
 try:
     from . import _model
@@ -117,6 +118,21 @@ class Model:
         out = [Generation(**{**g, "logprobs": [Logprob(*entry) for entry in g["logprobs"]]})
                for g in self._model.generate(ids, asked)]
         return out if many else out[0]
+
+    def diagnose(self, tokens, logprobs, *, chunk=0, tolerance=2e-3, reproducer=""):
+        """Explains log-probabilities that another program gave for the same model file: a Report.
+
+        tokens     a text, its ids, or a list of either
+        logprobs   natural log-probability of each token but the first; a list of arrays for a list of texts
+        chunk      tokens of one of its forwards; 0: all at once
+        tolerance  nats by which rounding may move one: about 0.2 for programs that quantise activations
+
+        Faults are those that the engine can run, with their parameters measured; two texts make a name certain.
+        """
+        many = self._is_many(tokens)
+        texts = [self._ids(t) for t in (tokens if many else [tokens])]
+        rows = [[float(x) for x in row] for row in (logprobs if many else [logprobs])]
+        return report_from(*self._model.diagnose(texts, rows, chunk, tolerance, reproducer))
 
     def _ids(self, tokens):
         return self.encode(tokens) if isinstance(tokens, str) else [int(x) for x in tokens]

@@ -56,7 +56,7 @@ class Run {
 
  private:
   Result<std::optional<KvCache>> make_cache_or_none() {
-    SIGHTLINE_TRY(KvCache cache, make_cache(model_, options_));
+    SIGHTLINE_TRY(KvCache cache, make_cache(model_, options_, hooks_.specs));
     return std::optional<KvCache>(std::move(cache));
   }
 
@@ -250,12 +250,13 @@ std::string_view to_string(FinishReason reason) {
   return "";
 }
 
-Result<KvCache> make_cache(const Model& model, const GenerateOptions& options) {
+Result<KvCache> make_cache(const Model& model, const GenerateOptions& options,
+                           const std::vector<AttentionSpec>& specs) {
   const std::int64_t context = options.context > 0 ? options.context : model.spec().context_length;
-  return KvCache::create(model.attention_specs(), {.page_size = options.page_size,
-                                                   .key_type = options.key_type,
-                                                   .value_type = options.value_type,
-                                                   .rope_length = context});
+  return KvCache::create(specs.empty() ? model.attention_specs() : specs, {.page_size = options.page_size,
+                                                                           .key_type = options.key_type,
+                                                                           .value_type = options.value_type,
+                                                                           .rope_length = context});
 }
 
 Result<std::vector<GenerateResult>> generate(Model& model, const Tokenizer& tokenizer,

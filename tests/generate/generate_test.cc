@@ -264,6 +264,29 @@ TEST_F(GenerateTest, PlantedFaultsKeepEveryShapeAndChangeTheNumbers) {
   }
 }
 
+// Keys are rotated by the cache: it has to know the changed specs too.
+TEST_F(GenerateTest, AChangedBaseIsThatOfAFileThatSaysIt) {
+  ModelSpec spec = small_llama_spec();
+  spec.vocab_size = kByteVocabularySize;
+  spec.context_length = 256;
+  for (LayerSpec& layer : spec.layers) layer.attention.rope.theta = 50000;
+  Entries metadata = llama_metadata(spec);
+  for (const GgufEntry& entry : byte_vocabulary()) metadata.push_back(entry);
+  const std::string path = folder_.file("base.gguf");
+  write_llama_gguf(path, random_model(spec, 90), metadata);
+  const LoadedModel other = load_file(path);
+  GenerateHooks hooks;
+  hooks.specs = two_threads_.model->attention_specs();
+  for (AttentionSpec& layer : hooks.specs) layer.rope.theta = 50000;
+  const GenerateOptions options{.max_tokens = 6, .num_logprobs = 0, .echo = true, .chunk = 4};
+  const std::vector<std::vector<TokenId>> prompts{encode("d\u00e9j\u00e0 vu")};
+  const auto planted = run(prompts, options, hooks);
+  const auto said = generate(*other.model, text_->tokenizer, prompts, options);
+  ASSERT_TRUE(said) << said.error().message;
+  EXPECT_EQ(planted.front().logprobs, said->front().logprobs);
+  EXPECT_NE(planted.front().logprobs, run(prompts, options).front().logprobs);
+}
+
 TEST_F(GenerateTest, WhatCannotRunIsRefusedByName) {
   const auto message = [&](const std::vector<std::vector<TokenId>>& given, const GenerateOptions& options,
                            const GenerateHooks& hooks = {}) {

@@ -74,8 +74,10 @@ struct GenerateHooks {
                                                            const GenerateOptions& options,
                                                            const GenerateHooks& hooks = {});
 
-/// A cache for `model` with the page size, types and context of `options`; shared by tests and apps.
-/// Errors: those of KvCache::create.
-[[nodiscard]] Result<KvCache> make_cache(const Model& model, const GenerateOptions& options);
+/// A cache for `model` with the page size, types and context of `options`; shared by tests and apps. `specs`:
+/// of the layers in place of the model's own; a cache rotates keys and frees windows by them, so a forward
+/// with other specs needs a cache of the same. Errors: those of KvCache::create.
+[[nodiscard]] Result<KvCache> make_cache(const Model& model, const GenerateOptions& options,
+                                         const std::vector<AttentionSpec>& specs = {});
 
 }  // namespace sightline

@@ -7,8 +7,10 @@
 
 #include "bind.h"
 #include "model_docstrings.h"
+#include "sightline/checker/html.h"
 #include "sightline/generate/evaluate.h"
 #include "sightline/generate/generate.h"
+#include "sightline/subjects/model/model_diagnosis.h"
 
 namespace sightline::python {
 
@@ -129,6 +131,27 @@ nb::dict to_dict(const GenerateResult& result, const Tokenizer& tokenizer) {
   return out;
 }
 
+// (JSON, text, page) of a report on what another program made of some texts.
+nb::tuple diagnose(LoadedModel& self, const std::vector<IdList>& texts,
+                   const std::vector<std::vector<double>>& logprobs, std::int64_t chunk, double tolerance,
+                   const std::string& reproducer) {
+  if (texts.size() != logprobs.size()) {
+    throw nb::value_error(
+        fmt::format("{} texts, and log-probabilities of {}", texts.size(), logprobs.size()).c_str());
+  }
+  std::vector<subjects::ModelObservation> observations;
+  for (std::size_t i = 0; i < texts.size(); ++i) observations.push_back({texts[i], chunk, logprobs[i], {}});
+  const Tokenizer& tokenizer = self.tokenizer();
+  const checker::Report report = run(self, [&] {
+    return subjects::diagnose_model(self.model, tokenizer, observations,
+                                    {.tolerance = tolerance, .progress = {}});
+  });
+  const std::string declared =
+      "the model file as it is; layer 0: " + describe(self.model.attention_specs().front());
+  return nb::make_tuple(checker::to_json(report).dump(2), checker::to_text(report),
+                        checker::to_html(report, {declared, {}, reproducer}));
+}
+
 struct Asked {
   GenerateOptions options;
 };
@@ -175,6 +198,8 @@ NB_MODULE(_model, m) {
       .def(nb::new_(&load), nb::arg("path"), nb::arg("num_threads"))
       .def("logits", &logits, nb::arg("ids"), nb::arg("chunk"), kDoc_model_forward)
       .def("log_probs", &log_probs, nb::arg("ids"), kDoc_generate_evaluate_loss)
+      .def("diagnose", &diagnose, nb::arg("texts"), nb::arg("logprobs"), nb::arg("chunk"),
+           nb::arg("tolerance"), nb::arg("reproducer"), kDoc_model_diagnose_model)
       .def("generate", &generate_text, nb::arg("prompts"), nb::arg("asked"), kDoc_generate_generate)
       .def(
           "encode",

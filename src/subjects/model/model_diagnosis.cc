@@ -16,20 +16,27 @@ constexpr double kExcluded = 10.0;  // tolerances
 constexpr int kRefinements = 14;    // golden sections of a continuous parameter
 constexpr std::size_t kMaxRefined = 3;
 
-// Values of a row's one parameter worth trying on a model, the usual one first. Continuous ones are refined.
+// Values of a row's one parameter worth trying on a model, usual ones first. A model answers wildly to a
+// wrong number, so continuous ones are tried on a fine grid, and refined within `ratio` of the best.
 struct Values {
   std::vector<double> coarse;
-  bool is_continuous = false;
+  double ratio = 1;  // 1: not refined
 };
+
+Values on_grid(std::vector<double> usual, double low, double high, double ratio) {
+  for (double x = low; x <= high * 1.0001; x *= ratio) {
+    if (std::abs(std::log(x)) > 1e-9) usual.push_back(x);
+  }
+  return {std::move(usual), ratio};
+}
 
 Values values_of(const FaultParameter& parameter) {
   const std::string_view name = parameter.name;
-  if (name == "theta") return {{1e4, 5e5, 1e6, 1e5, 3e4, 2.5e5, 1e7, 1e3}, true};
-  if (name == "factor") return {{0.125, 0.25, 0.5, 0.7071, 1.4142, 2, 4, 8}, true};
-  if (name == "times") return {{0.25, 0.5, 2, 4}, true};
-  if (name == "offset") return {{0, 1, -1, 2, -2, 3, -3, 4, -4, 8, -8}, false};
-  if (name == "keys") return {{1, -1, 2, -2}, false};
-  return {{parameter.value}, false};
+  if (name == "theta") return on_grid({1e4, 5e5, 1e6, 1e5}, 10, 1e7, std::pow(10.0, 0.125));
+  if (name == "factor" || name == "times") return on_grid({0.5, 2}, 0.125, 8, std::exp2(0.25));
+  if (name == "offset") return {{0, 1, -1, 2, -2, 3, -3, 4, -4, 8, -8}};
+  if (name == "keys") return {{1, -1, 2, -2}};
+  return {{parameter.value}};
 }
 
 struct Candidate {
@@ -134,11 +141,11 @@ class ModelDiagnosis {
     for (const FaultKind& kind : fault_table()) {
       progress(++done, kind.slug);
       if (!runs_in_engine(kind)) continue;
-      const Values values =
-          kind.parameters.empty() ? Values{{0.0}, false} : values_of(kind.parameters.front());
+      const Values values = kind.parameters.empty() ? Values{{0.0}} : values_of(kind.parameters.front());
       std::optional<Candidate> best;
       for (const double value : values.coarse) {
         SIGHTLINE_CHECK(try_value(kind, value, best));
+        if (best && best->worst <= 1) break;
       }
       if (best) candidates.push_back(*best);
     }
@@ -164,11 +171,12 @@ class ModelDiagnosis {
   // Golden section on the logarithm around the best coarse value; then the nearest round number that fits.
   Result<void> refine(Candidate& candidate) {
     const FaultKind& kind = *candidate.fault.kind;
-    if (candidate.worst <= 1 || kind.parameters.empty() || !values_of(kind.parameters.front()).is_continuous)
+    if (candidate.worst <= 1 || kind.parameters.empty() || values_of(kind.parameters.front()).ratio == 1)
       return {};
     constexpr double kGolden = 0.6180339887498949;
     const double center = std::log(candidate.fault.values.front());
-    double low = center - std::log(4.0), high = center + std::log(4.0);
+    const double reach = std::log(values_of(kind.parameters.front()).ratio);
+    double low = center - reach, high = center + reach;
     std::optional<Candidate> best = candidate;
     const auto at_value = [&](double x) -> Result<double> {
       std::optional<Candidate> tried;

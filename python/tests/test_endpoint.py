@@ -1,0 +1,102 @@
+"""sl.check_endpoint against a server that runs the model in plain numpy, right or wrong."""
+import http.server
+import json
+import threading
+
+import numpy as np
+import pytest
+
+import sightline as sl
+import tiny_model
+from test_model import HAS_MODEL, log_softmax
+
+pytestmark = pytest.mark.skipif(not HAS_MODEL, reason="the package was built without cargo")
+
+TENSORS = tiny_model.weights(3)
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """`mode` says what it does with a request."""
+    mode = "right"
+    count = 0
+
+    def do_POST(self):
+        type(self).count += 1
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status, text = 200, None
+        if self.mode in ("401", "429"):
+            status, text = int(self.mode), "{}"
+        elif self.mode == "html":
+            text = "<html>hello</html>"
+        elif self.mode == "nothing":
+            text = ""
+        elif self.mode == "other":
+            text = json.dumps({"choices": [{"text": "hi"}]})
+        else:
+            text = json.dumps(self.answer(body["prompt"]))
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def answer(self, prompt):
+        ids = list(prompt.encode())
+        theta = tiny_model.CONFIG["rope_theta"]
+        if self.mode == "theta":
+            tiny_model.CONFIG["rope_theta"] = 25.0
+        try:
+            logits = tiny_model.forward(TENSORS, ids)
+        finally:
+            tiny_model.CONFIG["rope_theta"] = theta
+        values = log_softmax(logits)[np.arange(len(ids) - 1), ids[1:]]
+        tokens = [chr(i) for i in ids]
+        if self.mode == "tokens":
+            tokens, values = tokens[:-5], values[:-5]
+        return {"choices": [{"logprobs": {"tokens": tokens, "token_logprobs": [None, *values.tolist()]}}]}
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def address():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return sl.Model(tiny_model.write(tmp_path_factory.mktemp("endpoint") / "tiny", TENSORS))
+
+
+def checked(address, model, mode, **options):
+    Server.mode = mode
+    return sl.check_endpoint(address, model, tolerance=1e-3, **options)
+
+
+def test_a_right_server_agrees_and_the_requests_are_announced(address, model, capsys):
+    Server.count = 0
+    report = checked(address, model, "right", budget=3)
+    assert report.verdict == "agrees", report
+    assert Server.count == 3 and "3 requests to http://127.0.0.1" in capsys.readouterr().err
+
+
+def test_another_base_is_named_with_its_number(address, model):
+    report = checked(address, model, "theta", budget=2)
+    assert report.verdict == "fault" and report.faults[0].slug == "rope.base", report
+    assert abs(report.faults[0].parameters["theta"] - 25) < 0.5 and report.faults[0].certain
+
+
+@pytest.mark.parametrize("mode, words", [("401", "401.*api_key"), ("429", "429.*later"), ("html", "no JSON: '<html>"),
+                                         ("nothing", "no JSON"), ("other", "supports? .*echo"),
+                                         ("tokens", "tokenizes otherwise")])
+def test_what_is_no_endpoint_is_one_line(address, model, mode, words):
+    with pytest.raises(ValueError, match=words) as caught:
+        checked(address, model, mode, budget=2)
+    assert "\n" not in str(caught.value)
+
+
+def test_nobody_there(model):
+    with pytest.raises(ValueError, match="does not answer"):
+        sl.check_endpoint("http://127.0.0.1:9", model, timeout=2)
