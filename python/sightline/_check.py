@@ -136,8 +136,9 @@ def _alarm(seconds):
 def _traits(takes, framework):
     any_of = lambda *names: any(name in takes for name in names)  # noqa: E731
     told = any_of("mask")
-    return {"takes_positions": any_of("q_pos", "q_rope_pos"),
-            "takes_segments": told or any_of("q_segment", "kv_segment"),
+    # Queries are the newest rows, so keys tell of them; queries alone would say nothing of where keys stand.
+    return {"takes_positions": any_of("kv_pos", "kv_rope_pos"),
+            "takes_segments": told or any_of("kv_segment"),
             "takes_padding": told or any_of("kv_valid"),
             "takes_gradients": framework == "torch" or any_of("d_out")}
 
@@ -152,7 +153,8 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
                 newest. It is given by name whatever else it has parameters for: mask (bool [q_len, kv_len], the
                 declared one), q_pos, kv_pos, q_rope_pos, kv_rope_pos, q_segment, kv_segment, q_segment_start,
                 kv_segment_start, q_span, kv_span, q_flags, kv_flags, q_valid, kv_valid, is_self_attention, d_out.
-                What it is not told is not asked
+                What it is not told is not asked: positions other than 0, 1, 2, ... need kv_pos or kv_rope_pos,
+                documents kv_segment or mask, padding kv_valid or mask
     spec        an AttentionSpec, or the text of a mask with the sizes and the rotation of the next options
     layout      of q, k, v and out: "thd", "htd", "bthd" or "bhtd" (tokens, heads, dim, a batch of 1)
     framework   "numpy", or "torch": tensors, and gradients by autograd

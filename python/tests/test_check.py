@@ -55,6 +55,20 @@ def test_layouts_types_and_the_mask_as_an_argument():
     assert {fault.slug for fault in ignoring.faults} == {"pack.cross_document", "mask.padding_ignored"}, ignoring
 
 
+def test_who_is_told_where_queries_stand_is_not_asked_where_keys_do():
+    def by_query_positions(q, k, v, q_pos):
+        visible = np.arange(k.shape[0])[None] <= q_pos[:, None]
+        return plain.attention(q, k, v, visible)[0].astype(q.dtype)
+
+    def by_positions(q, k, v, q_pos, kv_pos):
+        return plain.attention(q, k, v, kv_pos[None] <= q_pos[:, None])[0].astype(q.dtype)
+
+    for fn in (by_query_positions, by_positions):
+        report = sl.check(fn, **SIZES)
+        assert report.verdict == "agrees", report
+    assert sl.check(by_positions, "causal & window(4)", **SIZES).faults[0].slug == "mask.window_scope"
+
+
 def test_lse_and_a_dict_of_answers():
     def with_lse(q, k, v):
         out, _, scores = plain.attention(q, k, v, causal(q, k))
