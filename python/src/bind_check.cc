@@ -59,16 +59,7 @@ nb::dict question_of(const Observation& call) {
   }
   set_tokens(question, "q", call.q_coords, call.q_rope_pos);
   set_tokens(question, "kv", call.kv_coords, call.kv_rope_pos);
-  std::vector<std::uint8_t> visible;
-  for (std::size_t i = 0; i < call.q_coords.size(); ++i) {
-    for (std::size_t j = 0; j < call.kv_coords.size(); ++j) {
-      visible.push_back(is_visible(call.spec.mask, {}, {call.q_coords[i], static_cast<std::int64_t>(i)},
-                                   {call.kv_coords[j], static_cast<std::int64_t>(j)})
-                            ? 1
-                            : 0);
-    }
-  }
-  question["mask"] = to_numpy(std::move(visible), {call.q_coords.size(), call.kv_coords.size()});
+  question["mask"] = to_numpy(checker::visible_pairs(call), {call.q_coords.size(), call.kv_coords.size()});
   question["is_self_attention"] = call.is_self_attention();
   return question;
 }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "sightline/checker/named_fault.h"
+
 namespace sightline::checker {
 
 std::string_view to_string(Verdict verdict) {
@@ -117,8 +119,7 @@ Json to_json(const Report& report) {
 std::string to_text(const Report& report) {
   std::string text = report.summary + "\n";
   for (const NamedFault& fault : report.faults) {
-    text += fmt::format("\n  {}{}{}  {}\n", fault.slug, fault.variant.empty() ? "" : "/", fault.variant,
-                        fault.what);
+    text += fmt::format("\n  {}  {}\n", full_name(fault), fault.what);
     for (const MeasuredParameter& p : fault.parameters) {
       text += fmt::format("    {} = {:.10g}  ({})\n", p.name, p.value, p.what);
     }

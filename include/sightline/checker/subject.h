@@ -18,6 +18,10 @@ struct SubjectTraits {
   bool holds_cache = false;  ///< keeps keys between calls: what it asks of a call are the newest rows of k, v
 };
 
+/// The declared mask of a call, [q_len, kv_len], 1 = visible: for subjects that take an array. Cost: every
+/// pair.
+[[nodiscard]] std::vector<std::uint8_t> visible_pairs(const Observation& call);
+
 /// One implementation, driven call by call.
 class Subject {
  public:

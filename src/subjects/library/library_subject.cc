@@ -93,7 +93,7 @@ class LibrarySubject : public checker::Subject {
     const TokenColumns kv_tokens(o.kv_coords, o.kv_rope_pos);
     const std::vector<float> q = to_floats(o.q), k = to_floats(o.k), v = to_floats(o.v);
     const std::vector<float> bias = to_floats(o.bias), d_out = to_floats(o.d_out);
-    const std::vector<std::uint8_t> visible = visible_pairs(o);
+    const std::vector<std::uint8_t> visible = checker::visible_pairs(o);
     const std::string spec = to_json(o.spec).dump();
     const sightline_call call{sizeof(sightline_call),
                               heads.num_q_heads,
@@ -146,19 +146,6 @@ class LibrarySubject : public checker::Subject {
   template <typename Function>
   static Function symbol(void* library, const char* name) {
     return reinterpret_cast<Function>(::dlsym(library, name));
-  }
-
-  static std::vector<std::uint8_t> visible_pairs(const checker::Observation& o) {
-    std::vector<std::uint8_t> pairs;
-    for (std::int64_t i = 0; i < o.q_len(); ++i) {
-      for (std::int64_t j = 0; j < o.kv_len(); ++j) {
-        pairs.push_back(is_visible(o.spec.mask, {}, {o.q_coords[static_cast<std::size_t>(i)], i},
-                                   {o.kv_coords[static_cast<std::size_t>(j)], j})
-                            ? 1
-                            : 0);
-      }
-    }
-    return pairs;
   }
 
   decltype(&sightline_subject_answer) answer_ = nullptr;

@@ -61,16 +61,14 @@ void set_tokens(const std::string& prefix, const std::vector<TokenCoord>& coords
   json.set(prefix + "_valid", column(coords, [](const TokenCoord& c) { return c.valid ? 1 : 0; }));
 }
 
+// One text of 0 and 1 a query.
 Json visible_rows(const Observation& call) {
+  const std::vector<std::uint8_t> pairs = checker::visible_pairs(call);
+  const auto kv_len = static_cast<std::size_t>(call.kv_len());
   Json rows = JsonArray{};
   for (std::size_t i = 0; i < call.q_coords.size(); ++i) {
     std::string row;
-    for (std::size_t j = 0; j < call.kv_coords.size(); ++j) {
-      row += is_visible(call.spec.mask, {}, {call.q_coords[i], static_cast<std::int64_t>(i)},
-                        {call.kv_coords[j], static_cast<std::int64_t>(j)})
-                 ? '1'
-                 : '0';
-    }
+    for (std::size_t j = 0; j < kv_len; ++j) row += pairs[i * kv_len + j] != 0 ? '1' : '0';
     rows.push_back(std::move(row));
   }
   return rows;
