@@ -8,6 +8,7 @@ import pytest
 
 import sightline as sl
 import tiny_model
+from sightline._endpoint import _ids_of
 from test_model import HAS_MODEL, log_softmax
 
 pytestmark = pytest.mark.skipif(not HAS_MODEL, reason="the package was built without cargo")
@@ -80,6 +81,25 @@ def test_a_right_server_agrees_and_the_requests_are_announced(address, model, ca
     report = checked(address, model, "right", budget=3)
     assert report.verdict == "agrees", report
     assert Server.count == 3 and "3 requests to http://127.0.0.1" in capsys.readouterr().err
+
+
+class WithBeginning:
+    """Letters as ids, 0 for the beginning."""
+    @staticmethod
+    def encode(text, add_special=True):
+        return [0] * add_special + [ord(c) for c in text]
+
+
+@pytest.mark.parametrize("tokens, expected", [
+    (["<s>", "a", " ", "b"], [0, 97, 32, 98]),          # the beginning is echoed
+    (["<s>", "a", "\u2581", "b", "c"], [0, 97, 32, 98]),  # and a token was generated
+    (["a", " ", "b"], [97, 32, 98]),
+    (["a", "\u0120", "b", "c"], [97, 32, 98]),           # as many tokens as with a beginning, and other ones
+    (["a", "x", "b"], None),
+    (["a", " "], None),
+])
+def test_tokens_are_aligned_by_their_text(tokens, expected):
+    assert _ids_of(WithBeginning, "a b", tokens) == expected
 
 
 def test_another_base_is_named_with_its_number(address, model):
