@@ -1,4 +1,4 @@
-"""What a Hugging Face config declares about the attention of each layer. Reads the config alone, never the model's code."""
+"""What a Hugging Face config declares about the attention of each layer. Reads the config alone, never the code."""
 from ._spec import attention_spec, rope_spec
 
 # Families whose code pairs neighbours; everyone else's weights pair halves.

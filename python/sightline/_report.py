@@ -69,7 +69,8 @@ def _observation(spec, arrays, call_begins, tokens, type_name):
     return observation
 
 
-def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=None, d_out=None, out=None, lse=None, weights=None,
+def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=None, d_out=None, out=None, lse=None,
+             weights=None,
              d_q=None, d_k=None, d_v=None, **tokens):
     """Explains arrays that someone else computed: which fault, if any, turns the declared meaning into them.
 

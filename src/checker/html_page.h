@@ -8,7 +8,8 @@ inline constexpr const char* kPageHead = R"page(<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
 <title>Sightline check</title>
 <style>
 :root { --ink: #1c2430; --soft: #5b6675; --line: #d7dde5; --paper: #ffffff; --good: #1d7a4f; --bad: #b3261e;
@@ -29,7 +30,8 @@ table { border-collapse: collapse; width: 100%; } td, th { text-align: left; pad
   font-variant-numeric: tabular-nums; }
 .fault { border-left: 4px solid var(--bad); padding: .25rem 0 .25rem 1rem; margin: 1rem 0; }
 .good-fault { border-color: var(--good); }
-canvas { width: 100%; height: 22rem; border: 1px solid var(--line); touch-action: none; cursor: crosshair; display: block; }
+canvas { width: 100%; height: 22rem; border: 1px solid var(--line); touch-action: none; cursor: crosshair;
+  display: block; }
 .key span { display: inline-block; width: .8em; height: .8em; margin: 0 .35em 0 1em; vertical-align: baseline; }
 .bars { display: flex; align-items: flex-end; height: 6rem; gap: 1px; border-bottom: 1px solid var(--line); }
 .bars i { flex: 1; min-width: 1px; background: var(--both); } .bars i.over { background: var(--extra); }
@@ -88,7 +90,8 @@ for (const fault of report.faults) {
 if (report.next_probe) add(main, "p", "Next probe: " + report.next_probe);
 if (report.first_difference) {
   const d = report.first_difference;
-  add(main, "p", "First difference: " + d.tensor + (d.index.length ? "[" + d.index.join(", ") + "]" : "") + ", expected " + number(d.expected) +
+  const place = d.tensor + (d.index.length ? "[" + d.index.join(", ") + "]" : "");
+  add(main, "p", "First difference: " + place + ", expected " + number(d.expected) +
       ", got " + number(d.got));
 }
 
@@ -114,7 +117,8 @@ if (data.reproducer) {
 
 function drawErrors(errors) {
   add(main, "h2", "Error of each query");
-  add(main, "div", "largest difference from the declared meaning in rounding bounds, logarithmic; red is beyond 1", "soft");
+  add(main, "div",
+      "largest difference from the declared meaning in rounding bounds, logarithmic; red is beyond 1", "soft");
   const bars = add(main, "div", undefined, "bars");
   const top = Math.max(2, ...errors.map((e) => Math.log10(1 + (e === null ? 1e30 : e))));
   errors.forEach((e, i) => {
@@ -168,13 +172,20 @@ function drawMask(set) {
     draw();
   }
   let drag = null;
-  canvas.addEventListener("wheel", (e) => { e.preventDefault(); zoom(e.deltaY < 0 ? 1.25 : 0.8, e.offsetX, e.offsetY); });
-  canvas.addEventListener("pointerdown", (e) => { drag = [e.clientX - left, e.clientY - top]; canvas.setPointerCapture(e.pointerId); });
+  canvas.addEventListener("wheel", (e) => {
+    e.preventDefault();
+    zoom(e.deltaY < 0 ? 1.25 : 0.8, e.offsetX, e.offsetY);
+  });
+  canvas.addEventListener("pointerdown", (e) => {
+    drag = [e.clientX - left, e.clientY - top];
+    canvas.setPointerCapture(e.pointerId);
+  });
   canvas.addEventListener("pointerup", () => { drag = null; });
   canvas.addEventListener("pointermove", (e) => {
     if (drag) { left = e.clientX - drag[0]; top = e.clientY - drag[1]; draw(); return; }
     const i = Math.floor((e.offsetY - top) / cell), j = Math.floor((e.offsetX - left) / cell);
-    if (i >= 0 && j >= 0 && i < rows && j < columns) told.textContent = "query " + i + ", key " + j + ": " + kinds[kindOf(i, j)][1];
+    if (i < 0 || j < 0 || i >= rows || j >= columns) return;
+    told.textContent = "query " + i + ", key " + j + ": " + kinds[kindOf(i, j)][1];
   });
   canvas.tabIndex = 0;
   canvas.addEventListener("keydown", (e) => {
