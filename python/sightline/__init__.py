@@ -10,6 +10,7 @@ from ._check import assert_attention, check
 from ._core import AttentionSpec, RopeSpec
 from ._endpoint import EndpointError, check_endpoint
 from ._kv_cache import KvCache
+from ._loss import check_loss
 from ._mask import draw, visible, why
 from ._model_file import Generation, Logprob, Model
 from ._record import Dump, record
@@ -19,5 +20,5 @@ from ._spec import attention_spec, rope_spec
 
 __all__ = ["AttentionSpec", "Dump", "EndpointError", "Fault", "Generation", "KvCache", "Logprob", "Model", "Report",
            "RopeSpec", "assert_attention", "attention", "attention_backward", "attention_spec", "check",
-           "check_batch", "check_endpoint", "diagnose", "draw", "record", "reference", "rope", "rope_frequencies",
-           "rope_spec", "visible", "why"]
+           "check_batch", "check_endpoint", "check_loss", "diagnose", "draw", "record", "reference", "rope",
+           "rope_frequencies", "rope_spec", "visible", "why"]

@@ -69,21 +69,22 @@ def _observation(spec, arrays, call_begins, tokens, type_name):
     return observation
 
 
-def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=None, d_out=None, out=None, lse=None,
-             weights=None,
-             d_q=None, d_k=None, d_v=None, **tokens):
+def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=None, dense=None, d_out=None, out=None,
+             lse=None, weights=None, d_q=None, d_k=None, d_v=None, **tokens):
     """Explains arrays that someone else computed: which fault, if any, turns the declared meaning into them.
 
     q, k, v      [tokens, heads, dim] before rotation, or [batch, tokens, heads, dim]: rows are probes
     out, ...     at least one of out, lse [tokens, heads], weights [heads, queries, keys], d_q, d_k, d_v (with d_out)
     call_begins  rows of q at which chunks begin, when the queries came in several calls
+    bias         [heads, queries, keys], added to scores; one for each probe or one for all
+    dense        [queries, keys] bool, True is visible, for masks that say `dense`; the same
     dtype        "f32", "bf16", "f16" or "f64": what they were computed in; by default the type of the outputs
     follows      "torch", "onnx", "flash_attn" or "jax": what that library documents is a convention, no fault
     tokens       positions, segments, padding as in `attention`
 
     Only two probes or more make a fault certain. ValueError for what does not fit together.
     """
-    arrays = {"q": q, "k": k, "v": v, "bias": bias, "d_out": d_out, "out": out, "lse": lse, "weights": weights,
+    arrays = {"q": q, "k": k, "v": v, "d_out": d_out, "out": out, "lse": lse, "weights": weights,
               "d_q": d_q, "d_k": d_k, "d_v": d_v}
     arrays = {name: np.asarray(x) for name, x in arrays.items() if x is not None}
     if dtype is None:
@@ -93,6 +94,10 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=No
             dtype = "f32"
     if dtype not in _TYPES.values():
         raise ValueError(f"dtype is {dtype!r}, expected one of f64, f32, bf16, f16")
+    for name, x, ndim in (("bias", bias, 3), ("dense", dense, 2)):
+        if x is not None:
+            pairs = (arrays["q"].shape[-2],) * (ndim - 2) + (arrays["q"].shape[-3], arrays["k"].shape[-3])
+            arrays[name] = np.broadcast_to(np.asarray(x), (*arrays["q"].shape[:-3], *pairs))
     if arrays["q"].ndim == 4:
         rows = [{name: x[b] for name, x in arrays.items()} for b in range(arrays["q"].shape[0])]
     else:

@@ -14,6 +14,7 @@
 
 #include "sightline/base/error.h"
 #include "sightline/base/strided_view.h"
+#include "sightline/checker/observation.h"
 #include "sightline/checker/report.h"
 #include "sightline/spec/attention_spec.h"
 #include "sightline/spec/coords.h"
@@ -61,6 +62,9 @@ struct Tokens {
   std::vector<std::int64_t> rope_pos;
 };
 
+/// "f64", "f32", "bf16" or "f16"; f32 for anything else.
+checker::ElementType element_type(const std::string& type);
+
 /// A report as the Python side takes it: (JSON, text, HTML page).
 nb::tuple report_tuple(const checker::Report& report, const std::string& declared,
                        const std::string& reproducer);
@@ -77,5 +81,6 @@ void bind_kv_cache(nb::module_& m);
 void bind_checker(nb::module_& m);
 void bind_check(nb::module_& m);
 void bind_batch(nb::module_& m);
+void bind_loss(nb::module_& m);
 
 }  // namespace sightline::python

@@ -94,15 +94,11 @@ class PythonSubject : public checker::Subject {
   SubjectTraits traits_;
 };
 
-checker::ElementType element_type(const std::string& type) {
-  for (int t = 0; t < 4; ++t) {
-    const auto each = static_cast<checker::ElementType>(t);
-    if (checker::to_string(each) == type) return each;
-  }
-  return checker::ElementType::kF32;
-}
-
 }  // namespace
+
+checker::ElementType element_type(const std::string& type) {
+  return checker::parse_element_type(type).value_or(checker::ElementType::kF32);
+}
 
 void bind_check(nb::module_& m) {
   m.def(

@@ -30,10 +30,7 @@ void bind_checker(nb::module_& m) {
              const Tokens& kv_tokens, const std::vector<std::int64_t>& call_begins) {
             Observation o;
             o.spec = spec;
-            for (int t = 0; t < 4; ++t) {
-              const auto each = static_cast<checker::ElementType>(t);
-              if (checker::to_string(each) == type) o.type = each;
-            }
+            o.type = element_type(type);
             o.q_coords = q_tokens.coords;
             o.kv_coords = kv_tokens.coords;
             o.q_rope_pos = q_tokens.rope_pos;
@@ -45,6 +42,10 @@ void bind_checker(nb::module_& m) {
       .def(
           "set",
           [](Observation& o, const std::string& name, const Flat& array) {
+            if (name == "dense") {
+              for (const double x : values(array)) o.dense.push_back(x != 0 ? 1 : 0);
+              return;
+            }
             std::vector<double>* const places[] = {&o.q,   &o.k,       &o.v,   &o.bias, &o.d_out, &o.out,
                                                    &o.lse, &o.weights, &o.d_q, &o.d_k,  &o.d_v};
             constexpr const char* kNames[] = {"q",   "k",       "v",   "bias", "d_out", "out",

@@ -12,4 +12,5 @@ NB_MODULE(_core, m) {
   sightline::python::bind_checker(m);
   sightline::python::bind_check(m);
   sightline::python::bind_batch(m);
+  sightline::python::bind_loss(m);
 }

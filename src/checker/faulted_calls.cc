@@ -61,6 +61,7 @@ Result<void> Calls::add(const Observation& o, std::int64_t begin, std::int64_t e
   }
   rope_lengths_.resize(keys_.kv_coords.size(), rope_length_);
   const std::int64_t first = o.kv_len() - o.q_len();
+  append_begins_.push_back(begin);
   calls_.push_back({begin - first, end - first, end, std::move(call)});
   return {};
 }
@@ -91,6 +92,14 @@ CallInputs::CallInputs(const Observation& o, const AttentionSpec& spec, const Ar
                           spec.rope.cache_stage == CacheStage::kAfterRotation;
   if (goes_stale && !calls.rope_lengths().empty()) {
     in_.kv_rope_length = std::span(calls.rope_lengths()).first(at(call.num_keys));
+  }
+  in_.append_begins = calls.append_begins();
+  if (!o.dense.empty()) {
+    for (const std::int64_t row : rows) {
+      const auto begin = o.dense.begin() + row * o.kv_len();
+      dense_.insert(dense_.end(), begin, begin + call.num_keys);
+    }
+    in_.tables.dense = dense_view<const std::uint8_t, 2>(dense_.data(), {num_q, call.num_keys});
   }
   if (o.bias.empty()) return;
   for (int h = 0; h < heads.num_q_heads; ++h) {

@@ -28,6 +28,8 @@ class Calls {
   [[nodiscard]] const std::vector<FaultedCall>& all() const { return calls_; }
   [[nodiscard]] const CallCoords& keys() const { return keys_; }
   [[nodiscard]] const std::vector<std::int64_t>& rope_lengths() const { return rope_lengths_; }
+  /// Of all calls that appended keys, those after a given one too.
+  [[nodiscard]] const std::vector<std::int64_t>& append_begins() const { return append_begins_; }
 
  private:
   Result<void> add(const Observation& o, std::int64_t begin, std::int64_t end, std::span<const Fault> faults);
@@ -36,6 +38,7 @@ class Calls {
   CallCoords keys_;
   std::int64_t rope_length_ = 0;            ///< of what has been appended so far
   std::vector<std::int64_t> rope_lengths_;  ///< of each key, when it was appended
+  std::vector<std::int64_t> append_begins_;
   bool changed_ = false;
 };
 
@@ -72,6 +75,7 @@ class CallInputs {
   std::vector<double> q_, bias_;
   std::vector<TokenCoord> q_coords_;
   std::vector<std::int64_t> q_rope_pos_;
+  std::vector<std::uint8_t> dense_;
   reference::AttentionInputs in_;
 };
 

@@ -156,6 +156,16 @@ bool is_zero(const std::vector<double>& x) {
   return !x.empty() && std::ranges::all_of(x, [](double y) { return y == 0; });
 }
 
+// A key that is 0 in every component of head 0.
+bool has_zero_key(const Observation& o) {
+  const HeadSpec& heads = o.spec.heads;
+  const std::int64_t row_size = static_cast<std::int64_t>(heads.num_kv_heads) * heads.qk_head_dim;
+  for (auto row = o.k.begin(); row != o.k.end(); row += row_size) {
+    if (std::all_of(row, row + heads.qk_head_dim, [](double x) { return x == 0; })) return true;
+  }
+  return false;
+}
+
 // False: it changes nothing that this observation holds.
 bool can_show(const FaultKind& kind, const Observation& o) {
   const bool has_gradients = !o.d_q.empty() || !o.d_k.empty() || !o.d_v.empty();
@@ -164,8 +174,10 @@ bool can_show(const FaultKind& kind, const Observation& o) {
   if (kind.slug == "grad.severed") return is_zero(o.d_q) || is_zero(o.d_k) || is_zero(o.d_v);
   if (kind.slug == "grad.unwritten" && kind.variant == "padding") return !o.kv_coords.back().valid;
   const bool is_of_bias = kind.variant == "bias_ignored" || kind.variant == "bias_heads" ||
-                          kind.variant == "on_bias" || kind.variant == "after_bias";
+                          kind.variant == "on_bias" || kind.variant == "after_bias" ||
+                          kind.variant == "bias_as_boolean";
   if (is_of_bias && o.bias.empty()) return false;
+  if (kind.variant == "zero_keys" && !has_zero_key(o)) return false;
   const bool has_cached = o.is_self_attention() && (o.kv_len() > o.q_len() || o.call_begins.size() > 1);
   const bool is_of_cached = kind.variant == "cached_keys" || kind.variant == "cached_values" ||
                             kind.variant == "merged" || kind.variant == "previous_call";

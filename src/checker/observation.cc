@@ -57,9 +57,15 @@ bool Observation::is_self_attention() const {
 
 Result<void> validate(const Observation& o) {
   SIGHTLINE_CHECK(validate(o.spec));
-  if (uses(o.spec.mask, MaskOp::kDense) || uses(o.spec.mask, MaskOp::kTree)) {
-    return fail(ErrorKind::kInvalidArgument, "diagnose: the mask '{}' needs tables, which no observation has",
+  if (uses(o.spec.mask, MaskOp::kTree)) {
+    return fail(ErrorKind::kInvalidArgument, "diagnose: the mask '{}' needs a tree, which no observation has",
                 to_string(o.spec.mask));
+  }
+  const bool is_dense = uses(o.spec.mask, MaskOp::kDense);
+  const auto num_pairs = static_cast<std::size_t>(o.q_len() * o.kv_len());
+  if (o.dense.size() != (is_dense ? num_pairs : 0)) {
+    return fail(ErrorKind::kInvalidArgument, "diagnose: dense has {} entries, expected {} for the mask '{}'",
+                o.dense.size(), is_dense ? num_pairs : 0, to_string(o.spec.mask));
   }
   const HeadSpec& heads = o.spec.heads;
   const std::int64_t q_size = o.q_len() * heads.num_q_heads * heads.qk_head_dim;

@@ -10,21 +10,6 @@ constexpr double kMargin = 8.0;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// Half types accumulate in f32, so nothing but f64 is finer than that.
-double unit_roundoff(ElementType type) {
-  switch (type) {
-    case ElementType::kF64:
-      return 0x1p-53;
-    case ElementType::kF32:
-      return 0x1p-24;
-    case ElementType::kBf16:
-      return 0x1p-9;
-    case ElementType::kF16:
-      return 0x1p-12;
-  }
-  return 0x1p-24;
-}
-
 std::vector<double> norms(const std::vector<double>& x, int dim) {
   std::vector<double> out;
   for (std::size_t i = 0; i < x.size(); i += at(dim)) {
@@ -47,6 +32,20 @@ double smallest_bound(ElementType type) {
 }
 
 }  // namespace
+
+double unit_roundoff(ElementType type) {
+  switch (type) {
+    case ElementType::kF64:
+      return 0x1p-53;
+    case ElementType::kF32:
+      return 0x1p-24;
+    case ElementType::kBf16:
+      return 0x1p-9;
+    case ElementType::kF16:
+      return 0x1p-12;
+  }
+  return 0x1p-24;
+}
 
 RoundingBounds::RoundingBounds(const Observation& observation)
     : RoundingBounds(observation, observation.q, observation.k, observation.v) {}

@@ -9,6 +9,10 @@
 
 namespace sightline::checker {
 
+/// Half a unit in the last place, relative. Half types accumulate in f32, so nothing but f64 is finer than
+/// that.
+[[nodiscard]] double unit_roundoff(ElementType type);
+
 /// One row and head of attention as the oracle computed it.
 struct RowResult {
   std::int64_t row = 0;  ///< of the observation's queries

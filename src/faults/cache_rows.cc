@@ -89,6 +89,23 @@ Result<void> masked_by_slot(const Fault& fault, const AttentionSpec&, Deviation&
   return {};
 }
 
+// The ring is the window: what it holds is seen up to the slot whose number is the query's position.
+Result<void> future_by_slot(const Fault& fault, AttentionSpec& spec) {
+  bool changed = false;
+  for (MaskNode& node : spec.mask.nodes) {
+    if (node.op != MaskOp::kWindow) continue;
+    node = {MaskOp::kAll, 0};
+    changed = true;
+  }
+  if (!changed) return not_applicable(fault, "the mask has no window");
+  return {};
+}
+
+Result<void> zero_keys_uncounted(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.zero_keys_uncounted = true;
+  return {};
+}
+
 void wrap(std::int64_t num_slots, std::vector<std::int64_t>& positions) {
   for (std::int64_t& p : positions) p = (p % num_slots + num_slots) % num_slots;
 }
@@ -134,9 +151,15 @@ std::vector<FaultKind> cache_rows() {
   constexpr FaultGroup kSlot = FaultGroup::kCacheSlot;
   const FaultParameter slots{"slots", 4, "slots of the ring", true};
   const FaultParameter times{"times", 0.125, "what is read, times what it should be"};
+  FaultKind future = row("cache.ring_wrap/future", kSlot,
+                         "a ring stands for the window, and slots of it are masked causally as positions",
+                         future_by_slot, {slots});
+  future.on_deviation = masked_by_slot;
+  future.is_oracle_only = true;
   return {
       row("cache.ring_wrap/visibility", kSlot, "keys are masked by their slot of a ring, not their position",
           masked_by_slot, {slots}),
+      future,
       row("cache.ring_wrap/keys", kSlot, "keys are rotated by their slot of a ring, not their position",
           keys_rotated_by_slot, {slots}),
       row("cache.ring_wrap/rotation", kSlot, "queries and keys are rotated by slots of a ring",
@@ -147,6 +170,9 @@ std::vector<FaultKind> cache_rows() {
           "the valid length is that before the write: a call does not read its own keys", own_keys_unread),
       row("cache.valid_length/empty_read", kSlot, "slots of 0 behind the written ones are read",
           empty_slots_read, {{"slots_read", 1, "empty slots that are read", true}}),
+      row("cache.valid_length/zero_keys", kSlot,
+          "the length counts the keys that are not 0: one of 0 is not read and the next is written over",
+          zero_keys_uncounted),
       row("cache.position_offset", kSlot,
           "rotary positions restart at 0 in each chunk, or stand off by a constant", position_offset,
           {{"offset", 0, "positions added in calls after the first; 0: restart", true}}),

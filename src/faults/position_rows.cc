@@ -56,6 +56,13 @@ Result<void> magnitude_squared(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+Result<void> magnitude_of_formula(const Fault& fault, AttentionSpec& spec) {
+  SIGHTLINE_CHECK(needs_rotation(fault, spec));
+  if (spec.rope.scaling.kind != RopeScalingKind::kYarn) return not_applicable(fault, "the layer has no yarn");
+  spec.rope.cos_sin_magnitude = yarn_magnitude(spec.rope.scaling.factor);
+  return {};
+}
+
 Result<void> keys_go_stale(const Fault& fault, AttentionSpec& spec) {
   const RopeScalingKind kind = spec.rope.scaling.kind;
   if (kind != RopeScalingKind::kDynamicNtk && kind != RopeScalingKind::kLongRope) {
@@ -121,6 +128,15 @@ Result<void> slopes_off(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+// One geometric row for any number of heads, where the paper interleaves two.
+Result<void> plain_slopes(const Fault& fault, AttentionSpec& spec) {
+  if (spec.score.alibi_slopes.empty()) return not_applicable(fault, "the layer has no ALiBi slopes");
+  for (int h = 0; h < spec.heads.num_q_heads; ++h) {
+    spec.score.alibi_slopes[static_cast<std::size_t>(h)] = std::exp2(-8.0 * (h + 1) / spec.heads.num_q_heads);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<FaultKind> position_rows() {
@@ -138,6 +154,8 @@ std::vector<FaultKind> position_rows() {
           magnitude_ignored),
       row("rope.yarn_magnitude/squared", kPosition, "the magnitude of cos and sin is applied twice",
           magnitude_squared),
+      row("rope.yarn_magnitude/formula", kPosition,
+          "the magnitude of cos and sin is 0.1 ln(factor) + 1, whatever was given", magnitude_of_formula),
       row("rope.low_precision/frequencies", kPosition, "frequencies are held in a half type",
           frequencies_rounded, {kBits}),
       row("rope.low_precision/angles", kPosition, "angles are held in a half type", angles_rounded, {kBits}),
@@ -153,6 +171,8 @@ std::vector<FaultKind> position_rows() {
           "rotary positions run on where they should restart with each document", position_not_reset),
       row("alibi.bias", kPosition, "the exponent of the slopes is off by one: head 0 of 8 gets slope 1",
           slopes_off),
+      row("alibi.bias/plain", kPosition,
+          "one geometric row of slopes for a number of heads that is no power of 2", plain_slopes),
   };
   FaultKind stale =
       row("rope.cached_keys_rescaled", kPosition,

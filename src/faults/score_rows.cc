@@ -51,6 +51,12 @@ Result<void> blocks_as_groups(const Fault& fault, const AttentionSpec& spec, Dev
   return {};
 }
 
+Result<void> inputs_heads_first(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  if (spec.heads.num_q_heads == 1) return not_applicable(fault, "one head lies alike either way");
+  deviation.fused_layout = reference::FusedLayout::kHeadsFirst;
+  return {};
+}
+
 // Scale and frequencies are those of another width. Alone each is a wrong scale or a wrong base: the exponent
 // 2i / head_dim in place of 2i / rotary_dim is the base theta^(rotary_dim / head_dim).
 Result<void> other_head_dim(const Fault& fault, AttentionSpec& spec) {
@@ -170,6 +176,8 @@ std::vector<FaultKind> score_rows() {
           "outputs [heads, tokens, dim] are read as [tokens, heads, dim]", transpose_missing),
       row("head.merge_transpose/twice", FaultGroup::kHeads,
           "outputs [tokens, heads, dim] are transposed once more", transposed_twice),
+      row("head.merge_transpose/inputs", FaultGroup::kHeads,
+          "q, k and v [tokens, heads, dim] are read as [heads, tokens, dim]", inputs_heads_first),
       row("head.dim_explicit", FaultGroup::kHeads, "scale and frequencies are those of another head_dim",
           other_head_dim, {{"head_dim", 10, "the width taken", true}}),
       row("score.scale/twice", kGroup, "the softmax scale is applied twice", scale_twice),

@@ -46,8 +46,25 @@ Result<void> window_off_by_one(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+Result<void> window_in_prompts(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  if (!uses(spec.mask, MaskOp::kWindow)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has no window", to_string(spec.mask)));
+  }
+  deviation.window_extra_in_prompts = static_cast<std::int64_t>(fault.value("keys"));
+  return {};
+}
+
 Result<void> window_scope(const Fault& fault, AttentionSpec& spec) {
   return replace_leaf(fault, spec, MaskOp::kWindow, MaskOp::kAll);
+}
+
+// A window to both sides is lost as one thing.
+Result<void> both_sides_scope(const Fault& fault, AttentionSpec& spec) {
+  if (!uses(spec.mask, MaskOp::kAhead)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has no window ahead", to_string(spec.mask)));
+  }
+  SIGHTLINE_CHECK(replace_leaf(fault, spec, MaskOp::kWindow, MaskOp::kAll));
+  return replace_leaf(fault, spec, MaskOp::kAhead, MaskOp::kAll);
 }
 
 Result<void> inverted(const Fault&, AttentionSpec& spec) {
@@ -146,6 +163,11 @@ Result<void> rules_united(const Fault& fault, AttentionSpec& spec) {
   if (!uses(spec.mask, MaskOp::kAnd)) {
     return not_applicable(fault, fmt::format("the mask '{}' has no &", to_string(spec.mask)));
   }
+  const bool is_of_windows = std::ranges::all_of(spec.mask.nodes, [](const MaskNode& node) {
+    return !is_leaf(node.op) || node.op == MaskOp::kWindow || node.op == MaskOp::kAhead;
+  });
+  if (is_of_windows)
+    return not_applicable(fault, "joined by `or` its sides hide nothing: the window is lost");
   for (MaskNode& node : spec.mask.nodes) {
     if (node.op == MaskOp::kAnd) node.op = MaskOp::kOr;
   }
@@ -223,6 +245,11 @@ Result<void> added_mask(const Fault&, const AttentionSpec&, Deviation& deviation
   return {};
 }
 
+Result<void> bias_as_boolean(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.bias_hides = true;
+  return {};
+}
+
 Result<void> empty_row_nan(const Fault&, const AttentionSpec&, Deviation& deviation) {
   deviation.empty_row_is_nan = true;
   return {};
@@ -245,10 +272,17 @@ std::vector<FaultKind> visibility_rows() {
           bias_ignored),
       row("mask.window_off_by_one", kGroup, "the window holds one key too many (or too few)",
           window_off_by_one, {{"keys", 1, "keys added to the window", true}}),
+      row("mask.window_off_by_one/prompt", kGroup,
+          "the window holds one key too many in calls of several tokens, and the right number in decode",
+          window_in_prompts, {{"keys", 1, "keys added to the window", true}}),
       row("mask.window_scope", kGroup, "the window of a layer is read and never applied", window_scope),
+      row("mask.window_scope/both_sides", kGroup, "a window to both sides is read and never applied",
+          both_sides_scope),
       row("mask.polarity_or_kind/inverted", kGroup, "true is taken for hidden", inverted),
       row("mask.polarity_or_kind/added", kGroup, "the boolean mask is added to the scores as 0 and 1",
           added_mask),
+      row("mask.polarity_or_kind/bias_as_boolean", kGroup,
+          "an additive mask is cast to a boolean one: numbers other than 0 hide", bias_as_boolean),
       row("mask.padding_ignored", kGroup, "padding takes part as keys", padding_ignored),
       row("mask.padding_ignored/as_text", kGroup, "padding is taken for text, as queries and as keys",
           padding_is_text),

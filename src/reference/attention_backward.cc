@@ -23,6 +23,7 @@ class Backward {
 
  private:
   void allocate();
+  void add_nan_row(int h, std::int64_t i);
   void add_row(int h, std::int64_t i, const SoftmaxRow& row, const std::vector<bool>& visible);
   void add_pair(int h, std::int64_t i, std::int64_t j, const PairScore& pair, double d_logit);
   double d_out_dot_v(int h, std::int64_t i, std::int64_t j) const;
@@ -101,6 +102,18 @@ void Backward::add_pair(int h, std::int64_t i, std::int64_t j, const PairScore& 
   }
 }
 
+/// A row of 0/0: its weights are NaN at every key, hidden or not, and so is what they reach.
+void Backward::add_nan_row(int h, std::int64_t i) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const int g = call_.kv_head(h);
+  std::fill_n(d_rotated_q(i, h, false), call_.qk_dim(), kNan);
+  for (std::int64_t j = 0; j < call_.kv_len(); ++j) {
+    const std::int64_t key = j * call_.num_kv_heads() + g;
+    std::fill_n(d_rotated_k_.begin() + key * call_.qk_dim(), call_.qk_dim(), kNan);
+    std::fill_n(grads_.d_v.begin() + key * call_.v_dim(), call_.v_dim(), kNan);
+  }
+}
+
 void Backward::add_row(int h, std::int64_t i, const SoftmaxRow& forward_row,
                        const std::vector<bool>& visible) {
   const Deviation& deviation = call_.deviation();
@@ -108,6 +121,7 @@ void Backward::add_row(int h, std::int64_t i, const SoftmaxRow& forward_row,
   if (forward_row.is_empty) {
     // Only the lse of such a row depends on anything: it is the sink logit.
     if (call_.has_sink() && !deviation.omit_sink_gradient) grads_.d_sink_logits[at(h)] += d_lse;
+    if (deviation.empty_row_is_nan) add_nan_row(h, i);
     return;
   }
   const double kept = deviation.omit_row_term ? 0 : 1;

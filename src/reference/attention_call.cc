@@ -39,7 +39,21 @@ int AttentionCall::bias_head(int q_head) const {
   return q_head % group_size * num_kv_heads() + q_head / group_size;
 }
 
-std::vector<bool> AttentionCall::visible_keys(const MaskSpec& mask, std::int64_t i) const {
+namespace {
+
+MaskSpec with_wider_windows(MaskSpec mask, std::int64_t extra) {
+  for (MaskNode& node : mask.nodes) {
+    if (node.op == MaskOp::kWindow) node.n += extra;
+  }
+  return mask;
+}
+
+}  // namespace
+
+std::vector<bool> AttentionCall::visible_keys(const MaskSpec& declared, std::int64_t i) const {
+  const bool is_wider = deviation_.window_extra_in_prompts != 0 && kv_len() - in_.num_cached > 1;
+  const MaskSpec mask =
+      is_wider ? with_wider_windows(declared, deviation_.window_extra_in_prompts) : declared;
   const TokenRef query{seen_.q.empty() ? in_.q_coords[at(i)] : seen_.q[at(i)], i};
   const std::span<const TokenCoord> kv_coords = seen_.kv.empty() ? in_.kv_coords : seen_.kv;
   std::vector<bool> visible(at(kv_len()));
@@ -50,8 +64,11 @@ std::vector<bool> AttentionCall::visible_keys(const MaskSpec& mask, std::int64_t
 }
 
 PairScore AttentionCall::pair_score(int h, std::int64_t i, std::int64_t j, bool visible) const {
-  const double bias = has_bias() ? in_.bias(bias_head(h), i, j) : 0.0;
-  if (bias == -kInfinity) visible = false;
+  double bias = has_bias() ? in_.bias(bias_head(h), i, j) : 0.0;
+  if (bias == -kInfinity || (deviation_.bias_hides && bias != 0)) {
+    visible = false;
+    bias = 0;
+  }
   PairScore pair;
   if (!visible && deviation_.fill_value) {
     pair.counts = true;

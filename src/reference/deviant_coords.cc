@@ -26,6 +26,40 @@ void put_in_ring(std::int64_t num_slots, std::vector<TokenCoord>& kv) {
   }
 }
 
+bool is_zero(const AttentionInputs& in, std::int64_t key) {
+  for (std::int64_t c = 0; c < in.k.shape[2]; ++c) {
+    if (in.k(key, 0, c) != 0) return false;
+  }
+  return true;
+}
+
+/// Keys in slots whose length counts those that are not 0, call by call; the last call reads the slots below
+/// the length.
+void count_nonzero(const AttentionInputs& in, std::vector<TokenCoord>& kv) {
+  const auto kv_len = static_cast<std::int64_t>(kv.size());
+  std::vector<std::int64_t> ends;
+  for (const std::int64_t begin : in.append_begins) {
+    if (begin > 0 && begin < in.num_cached) ends.push_back(begin);
+  }
+  if (in.num_cached > 0) ends.push_back(in.num_cached);
+  ends.push_back(kv_len);
+  std::vector<std::int64_t> slots;
+  const auto length = [&] {
+    return std::ranges::count_if(slots, [&](std::int64_t key) { return !is_zero(in, key); });
+  };
+  std::int64_t key = 0;
+  for (const std::int64_t end : ends) {
+    for (std::int64_t slot = length(); key < end; ++slot, ++key) {
+      if (slot == static_cast<std::int64_t>(slots.size())) slots.push_back(key);
+      slots[static_cast<std::size_t>(slot)] = key;
+    }
+  }
+  slots.resize(static_cast<std::size_t>(length()));
+  for (std::int64_t j = 0; j < kv_len; ++j) {
+    if (std::ranges::find(slots, j) == slots.end()) kv[static_cast<std::size_t>(j)].valid = false;
+  }
+}
+
 }  // namespace
 
 DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& in,
@@ -37,13 +71,14 @@ DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& i
       std::max(deviation.num_unread_newest, deviation.own_keys_unread ? kv_len - in.num_cached : 0);
   DeviantCoords seen;
   if (moves_chunks) seen.q.assign(in.q_coords.begin(), in.q_coords.end());
-  if (moves_chunks || num_unread > 0 || deviation.ring_slots > 0) {
+  if (moves_chunks || num_unread > 0 || deviation.ring_slots > 0 || deviation.zero_keys_uncounted) {
     seen.kv.assign(in.kv_coords.begin(), in.kv_coords.end());
   }
   if (moves_chunks) {
     move_chunks(deviation, seen.q);
     move_chunks(deviation, seen.kv);
   }
+  if (deviation.zero_keys_uncounted) count_nonzero(in, seen.kv);
   if (deviation.ring_slots > 0) put_in_ring(deviation.ring_slots, seen.kv);
   for (std::int64_t j = std::max<std::int64_t>(0, kv_len - num_unread); j < kv_len && num_unread > 0; ++j) {
     seen.kv[static_cast<std::size_t>(j)].valid = false;

@@ -38,6 +38,20 @@ std::vector<std::size_t> by_group(const HeadSpec& heads) {
   return order;
 }
 
+/// [tokens, heads, dim] whose memory is read as [heads, tokens, dim]; back: the inverse.
+void read_heads_first(bool back, int num_heads, int dim, std::vector<double>& x) {
+  const std::vector<double> stored = x;
+  const auto row = at(num_heads) * at(dim);
+  const std::size_t num_tokens = x.size() / row;
+  for (std::size_t t = 0; t < num_tokens; ++t) {
+    for (std::size_t h = 0; h < at(num_heads); ++h) {
+      const std::size_t meant = t * row + h * at(dim);
+      const std::size_t read = (h * num_tokens + t) * at(dim);
+      std::copy_n(stored.data() + (back ? meant : read), dim, x.data() + (back ? read : meant));
+    }
+  }
+}
+
 }  // namespace
 
 bool misreads_inputs(const Deviation& d) {
@@ -111,6 +125,12 @@ Result<MisreadInputs> MisreadInputs::make(const AttentionSpec& spec, const Atten
 // A permutation of each token's features; back: its inverse, which is its transpose.
 void MisreadInputs::split_fused(bool back, std::vector<double>& q, std::vector<double>& k,
                                 std::vector<double>& v) const {
+  if (fused_layout_ == FusedLayout::kHeadsFirst) {
+    read_heads_first(back, heads_.num_q_heads, heads_.qk_head_dim, q);
+    read_heads_first(back, heads_.num_kv_heads, heads_.qk_head_dim, k);
+    read_heads_first(back, heads_.num_kv_heads, heads_.v_head_dim, v);
+    return;
+  }
   const auto q_size = at(heads_.num_q_heads) * at(heads_.qk_head_dim);
   const auto k_size = at(heads_.num_kv_heads) * at(heads_.qk_head_dim);
   const auto v_size = at(heads_.num_kv_heads) * at(heads_.v_head_dim);

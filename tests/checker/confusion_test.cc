@@ -41,7 +41,7 @@ std::uint64_t setting(const char* name, std::uint64_t usual) {
 
 TEST(ConfusionTest, PlantedFaultsAreNamedFirstAndNoneIsNamedWrong) {
   const auto num_scenes = static_cast<int>(setting("SIGHTLINE_CONFUSION_SCENES", 3));
-  const int num_tries = 12 * num_scenes;
+  const int num_tries = 40 * num_scenes;
   std::map<std::string, Counts> by_slug;
   Counts all;
   std::uint64_t seed = setting("SIGHTLINE_CONFUSION_SEED", 0);

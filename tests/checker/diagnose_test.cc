@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "checker/simulate.h"
 #include "sightline/base/half.h"
 #include "sightline/base/rng.h"
@@ -81,6 +83,105 @@ TEST(DiagnoseTest, SingleFaultsAreNamedWithTheirParameters) {
           << to_text(report);
     }
   }
+}
+
+// The given matrix is a rule like the others: it may be dropped, inverted or united with them.
+TEST(DiagnoseTest, AMatrixThatWasGivenIsARuleOfTheMask) {
+  AttentionSpec spec = usual_spec("causal & dense");
+  Observation o = random_observation(spec, 9, {}, 9, 14);
+  for (std::int64_t i = 0; i < 81; ++i) o.dense.push_back(i % 9 == 2 && i / 9 > 3 ? 0 : 1);
+  observe(o, {});
+  EXPECT_EQ(diagnose(o).value().verdict, Verdict::kAgrees);
+  for (const char* text : {"mask.composition/rule_ignored:rule=2", "mask.polarity_or_kind/inverted"}) {
+    const Fault fault = parse_fault(text).value();
+    observe(o, std::span(&fault, 1));
+    const Report report = diagnose(o).value();
+    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
+    EXPECT_EQ(report.faults[0].slug, fault.kind->slug) << to_text(report);
+  }
+  o.dense.pop_back();
+  EXPECT_NE(diagnose(o).error().message.find("dense has 80 entries, expected 81"), std::string::npos)
+      << diagnose(o).error().message;
+}
+
+// What real releases did beyond the usual form of a kind.
+TEST(DiagnoseTest, FormsThatRealReleasesHadAreNamed) {
+  const auto named = [](const std::vector<Observation>& probes, const char* text) {
+    const Report report = diagnose(probes).value();
+    const Fault fault = parse_fault(text).value();
+    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
+    EXPECT_EQ(report.faults[0].slug, fault.kind->slug) << to_text(report);
+    EXPECT_EQ(report.faults[0].variant, fault.kind->variant) << to_text(report);
+    EXPECT_TRUE(report.faults[0].certain) << to_text(report);
+    for (std::size_t i = 0; i < fault.values.size(); ++i) {
+      EXPECT_EQ(report.faults[0].parameters[i].value, fault.values[i]) << to_text(report);
+    }
+  };
+  const auto probes = [](const char* mask, std::vector<std::int64_t> begins, const char* text,
+                         const std::function<void(Observation&)>& prepare) {
+    std::vector<Observation> all;
+    for (const std::uint64_t seed : {21U, 22U}) {
+      Observation o = random_observation(usual_spec(mask), 9, begins, 9, seed);
+      prepare(o);
+      const Fault fault = parse_fault(text).value();
+      observe(o, std::span(&fault, 1));
+      all.push_back(std::move(o));
+    }
+    return all;
+  };
+  const auto nothing = [](Observation&) {};
+  const char* prompt = "mask.window_off_by_one/prompt:keys=1";
+  named(probes("causal & window(4)", {0, 6, 7, 8}, prompt, nothing), prompt);
+  const char* both_sides = "mask.window_scope/both_sides";
+  named(probes("window(3) & ahead(1)", {}, both_sides, nothing), both_sides);
+  const char* ring = "cache.ring_wrap/future:slots=4";
+  named(probes("causal & window(4)", {}, ring, nothing), ring);
+  const char* heads_first = "head.merge_transpose/inputs";
+  named(probes("all", {}, heads_first, nothing), heads_first);
+  const char* zero_keys = "cache.valid_length/zero_keys";
+  named(probes("causal", {0, 1, 2, 3, 4, 5, 6, 7, 8}, zero_keys,
+               [](Observation& o) { std::fill_n(o.k.begin() + 3 * 16, 16, 0.0); }),
+        zero_keys);
+  const char* cast = "mask.polarity_or_kind/bias_as_boolean";
+  named(probes("all", {}, cast,
+               [](Observation& o) {
+                 for (int i = 0; i < 4 * 9 * 9; ++i) o.bias.push_back(i % 4 == 0 ? 0.0 : -0.25 * (i % 7 + 1));
+               }),
+        cast);
+  const char* slopes = "alibi.bias/plain";
+  named(probes("causal", {}, slopes,
+               [](Observation& o) {
+                 o.spec.rope = {};
+                 o.spec.score.alibi_slopes = {0.25, 0.0625, 0.5, 0.125};
+               }),
+        slopes);
+  const char* formula = "rope.yarn_magnitude/formula";
+  named(probes("causal", {}, formula,
+               [](Observation& o) {
+                 o.spec.rope.rotary_dim = 4;  // of 8: over a whole head it is a scale of the scores
+                 o.spec.rope.scaling.kind = RopeScalingKind::kYarn;
+                 o.spec.rope.scaling.factor = 16;
+                 o.spec.rope.scaling.original_context = 32;
+               }),
+        formula);
+}
+
+// A row that sees nothing and comes out as NaN takes the gradients of all keys with it.
+TEST(DiagnoseTest, NanOfAnEmptyRowReachesEveryKeysGradient) {
+  AttentionSpec spec = usual_spec("window(1) & ahead(0)");
+  std::vector<Observation> probes;
+  for (const std::uint64_t seed : {31U, 32U}) {
+    Observation o = random_observation(spec, 5, {}, 5, seed);
+    o.kv_coords[1].valid = false;
+    o.d_out.assign(5 * 4 * 6, 1.0);
+    observe(o, {});
+    std::fill_n(o.out.begin() + 1 * 24, 24, std::nan(""));
+    o.d_v.assign(5 * 2 * 6, std::nan(""));
+    probes.push_back(std::move(o));
+  }
+  const Report report = diagnose(probes).value();
+  ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
+  EXPECT_EQ(report.faults[0].slug, "mask.fully_masked_row") << to_text(report);
 }
 
 TEST(DiagnoseTest, TwoProbesMakeANameCertainAndOneDoesNot) {

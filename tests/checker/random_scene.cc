@@ -80,6 +80,12 @@ Observation RandomScene::observation() {
   fill(o.v, kv_len * heads.num_kv_heads * heads.v_head_dim);
   if (has_gradients) fill(o.d_out, q_len * heads.num_q_heads * heads.v_head_dim);
   if (between(0, 3) == 0) fill(o.bias, heads.num_q_heads * q_len * kv_len);
+  // A bias holds zeros, and so may a key: what is counted or cast by value shows there alone.
+  for (std::size_t i = 0; i < o.bias.size(); i += 3) o.bias[i] = 0;
+  if (kv_len % 3 == 0) {
+    const int row_size = heads.num_kv_heads * heads.qk_head_dim;
+    std::fill_n(o.k.begin() + kv_len / 2 * row_size, row_size, 0.0);
+  }
 
   // Padding in front and behind, positions that are small or large, two documents with rotary positions of
   // their own, a bidirectional span.

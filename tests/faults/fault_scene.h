@@ -35,6 +35,15 @@ class FaultScene {
     RopeScaling& scaling = call_.spec.rope.scaling;
     const auto set_mask = [&](const char* mask) { call_.spec.mask = parse_mask(mask).value(); };
     if (slug == "mask.chunked_local" || kind.variant == "rule_ignored") set_mask("causal & chunk(3)");
+    if (kind.variant == "zero_keys") {
+      std::fill_n(call_.k.begin() + 4 * 2 * call_.spec.heads.qk_head_dim, call_.spec.heads.qk_head_dim, 0.0);
+    }
+    if (kind.variant == "plain") call_.spec.score.alibi_slopes[1] *= 2;  // four heads have the plain row
+    if (kind.variant == "formula") {
+      scaling.kind = RopeScalingKind::kYarn;
+      scaling.original_context = 8;
+    }
+    if (kind.variant == "both_sides") set_mask("window(3) & ahead(1)");
     if (kind.variant == "forced_causal") set_mask("window(3)");
     if (kind.variant == "positions") {
       for (std::int64_t& p : rope_pos_) p += 1000;  // half types hold the small ones

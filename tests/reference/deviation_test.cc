@@ -152,6 +152,7 @@ TEST(MisreadGradientTest, TheBackwardIsTheDerivativeOfWhatIsReadWrongly) {
       {.keys_as_values = true},
       {.fused_layout = FusedLayout::kGroupsAsBlocks},
       {.fused_layout = FusedLayout::kBlocksAsGroups},
+      {.fused_layout = FusedLayout::kHeadsFirst},
       {.out_layout = OutLayout::kHeadsFirst},
       {.out_layout = OutLayout::kTransposedTwice},
       {.num_zero_keys = 2},

@@ -35,6 +35,7 @@ struct Observation {
   std::vector<std::int64_t> q_rope_pos;   ///< [q_len], empty: pos
   std::vector<std::int64_t> kv_rope_pos;  ///< [kv_len], empty: pos
   std::vector<double> bias;               ///< [num_q_heads, q_len, kv_len] or empty
+  std::vector<std::uint8_t> dense;        ///< [q_len, kv_len], not 0: visible; where the mask says `dense`
   std::int64_t rope_length = 0;           ///< as in rope_frequencies
   /// Rows of q at which calls begin, ascending, the first 0; empty: one call. When the queries are the last
   /// tokens of the keys, each call appended its own tokens, and what stands before the first query was
@@ -54,7 +55,7 @@ struct Observation {
 };
 
 /// Errors (kInvalidArgument): an invalid spec, an array of another size than the spec and lengths say, call
-/// begins out of order, nothing observed at all, a mask that needs tables (`dense`, `tree`).
+/// begins out of order, nothing observed at all, a mask that needs a tree or whose `dense` is missing.
 [[nodiscard]] Result<void> validate(const Observation& observation);
 
 }  // namespace sightline::checker

@@ -34,6 +34,9 @@ struct AttentionInputs {
   MaskTables tables;
   /// Rows of k that were there before the call; only deviations of a cache look at it.
   std::int64_t num_cached = 0;
+  /// Rows of k at which calls began to append, ascending; empty: those before the call came in one. Only
+  /// deviations of a cache look at it.
+  std::span<const std::int64_t> append_begins;
 };
 
 /// What to hand out besides out and lse.

@@ -50,11 +50,12 @@ enum class OutLayout : std::uint8_t {
   kTransposedTwice,  ///< written [tokens, heads, dim], read as [heads, tokens, dim] and transposed
 };
 
-/// How the features of one token's fused q, k and v are split.
+/// How the memory of q, k and v is taken for heads and tokens.
 enum class FusedLayout : std::uint8_t {
   kRight,
   kGroupsAsBlocks,  ///< stored by key head (its queries, k, v), split as all q, all k, all v
   kBlocksAsGroups,  ///< stored as all q, all k, all v, split by key head
+  kHeadsFirst,      ///< each stored [tokens, heads, dim], read as [heads, tokens, dim]: transpose missing
 };
 
 /// One defaulted field for each way of being wrong; the default of every field is right.
@@ -64,7 +65,9 @@ struct Deviation {
   std::optional<double> fill_value = std::nullopt;
   /// The 0/1 mask is added to the scores and hides nothing.
   bool mask_is_added = false;
-  /// A row that sees nothing is 0/0 instead of 0.
+  /// A bias other than 0 hides its key, as a boolean whose true means hidden does.
+  bool bias_hides = false;
+  /// A row that sees nothing is 0/0 instead of 0, and so are all gradients that it reaches.
   bool empty_row_is_nan = false;
   SoftcapForm softcap_form = SoftcapForm::kCappedTanh;
   bool softcap_after_bias = false;
@@ -83,6 +86,11 @@ struct Deviation {
   std::int64_t chunk_origin = 0;
   /// Chunks of `chunk(n)` are counted from position 0, whatever the document.
   bool chunk_ignores_documents = false;
+  /// Windows hold this many keys more in calls of several tokens; those of one token are right.
+  std::int64_t window_extra_in_prompts = 0;
+  /// The length of the cache is the number of its keys that are not 0 (of head 0): a key of 0 is not counted,
+  /// so that the newest slots are not read and the next token is written over the last.
+  bool zero_keys_uncounted = false;
   /// The last keys of the call are not read.
   std::int64_t num_unread_newest = 0;
   /// Keys that were not there before the call are not read.
