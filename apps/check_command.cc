@@ -151,6 +151,11 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
   if (question.model.against.empty() == question.dump.dump.empty()) {
     return fail(ErrorKind::kInvalidArgument, "check: --model needs a DUMP or --against, one of them");
   }
+  const ModelQuestion files{.model = question.model.model, .against = question.model.against};
+  if (!files.against.empty() && question.model != files) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --chunk, --tolerance and --threads are for a DUMP; with --against nothing is run");
+  }
   if (!question.dump.axes.empty() || !question.dump.names.empty() || question.type) {
     return fail(ErrorKind::kInvalidArgument,
                 "check: --axes, --name and --type are for arrays of attention, not for --model");

@@ -14,18 +14,20 @@ struct ModelQuestion {
   std::filesystem::path model;
   std::filesystem::path dump;     ///< what another program made of it
   std::filesystem::path against;  ///< or: another file of the same model
-  double tolerance = 2e-3;
-  std::int64_t chunk = 0;
-  int threads = 0;
+  double tolerance = 2e-3;        ///< nats, as in subjects::ModelDiagnosisOptions; without `against`
+  std::int64_t chunk = 0;         ///< tokens of one of the other program's forwards; 0: all at once
+  int threads = 0;                ///< 0: all
 
   friend bool operator==(const ModelQuestion&, const ModelQuestion&) = default;
 };
 
 struct ModelAnswer {
   checker::Report report;
-  std::string declared;
+  std::string declared;  ///< one line: what the file says
 };
 
+/// Runs the model beside the dump, or compares two files without running either. Errors: those of reading the
+/// files and of running the model; kConfiguration in a build of the core alone.
 [[nodiscard]] Result<ModelAnswer> check_model(
     const ModelQuestion& question, const std::function<void(int, int, std::string_view)>& progress);
 

@@ -162,6 +162,9 @@ TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
     EXPECT_EQ(model.exit_code, 2) << option;
     EXPECT_TRUE(has(model.err, "not for --model")) << model.err;
   }
+  const RunResult files = check({"--model", "/nowhere.gguf", "--against", "/nowhere.gguf", "--chunk", "4"});
+  EXPECT_EQ(files.exit_code, 2);
+  EXPECT_TRUE(has(files.err, "with --against nothing is run")) << files.err;
   // Before anything is started or asked.
   const std::string trace = ::testing::TempDir() + "check_started";
   std::filesystem::remove(trace);
