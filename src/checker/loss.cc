@@ -9,7 +9,7 @@
 
 #include "checker/loss_terms.h"
 #include "checker/misfit.h"
-#include "sightline/faults/catalogue.h"
+#include "sightline/checker/named_fault.h"
 
 namespace sightline::checker {
 namespace {
@@ -169,17 +169,12 @@ double measured_factor(std::span<const LossObservation> all) {
   return products / squares;
 }
 
-NamedFault named(std::string slug, std::string variant, std::string what,
+NamedFault named(std::string_view slug, std::string variant, std::string what,
                  std::vector<MeasuredParameter> parameters) {
-  NamedFault fault;
-  fault.slug = std::move(slug);
+  NamedFault fault = named_fault(slug);
   fault.variant = std::move(variant);
   fault.what = std::move(what);
   fault.parameters = std::move(parameters);
-  if (const CatalogueEntry* entry = find_in_catalogue(fault.slug)) {
-    fault.idiom = entry->idiom;
-    fault.fix = entry->fix;
-  }
   return fault;
 }
 
@@ -213,7 +208,7 @@ std::vector<NamedFault> faults_of(const LossDeviation& d) {
 std::string text_of(const LossDeviation& deviation) {
   std::string text;
   for (const NamedFault& fault : faults_of(deviation)) {
-    text += (text.empty() ? "" : " and ") + fault.slug + (fault.variant.empty() ? "" : "/" + fault.variant);
+    text += (text.empty() ? "" : " and ") + full_name(fault);
     for (const MeasuredParameter& p : fault.parameters) text += fmt::format(":{}={:.6g}", p.name, p.value);
   }
   return text;
