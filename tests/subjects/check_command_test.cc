@@ -69,6 +69,47 @@ TEST(CheckCommandTest, AFaultIsNamedInTheFirstLineAndEndsWithOne) {
   EXPECT_EQ(document.find("assumptions")->as_array()->size(), 2U);
 }
 
+TEST(CheckCommandTest, ARealWrongReleaseIsNamedFromItsArraysAlone) {
+  const RunResult json =
+      check({SIGHTLINE_SOURCE_DIR "/examples/real_faults/onnx_1.19.0_attention_past.npz", "--json"});
+  EXPECT_EQ(json.exit_code, 1) << json.err;
+  const Json document = parse_json(json.out, "report").value();
+  EXPECT_EQ(*document.find("verdict")->as_string(), "fault");
+  const Json& fault = document.find("faults")->as_array()->at(0);
+  EXPECT_EQ(*fault.find("slug")->as_string(), "mask.top_left_alignment");
+  EXPECT_EQ(fault.find("certain")->dump(), "true");
+}
+
+// The mask array of a dump is the matrix of a declared mask that says `dense`.
+TEST(CheckCommandTest, AGivenMatrixThatWasDroppedIsNamed) {
+  AttentionSpec spec = reference::small_spec("causal", {2, 2, 6, 6});
+  reference::RandomCall call(spec, 0, 9, 25);
+  const auto array = [](const std::vector<double>& values, std::vector<std::int64_t> shape) {
+    const std::vector<float> narrow(values.begin(), values.end());
+    return npy_array(std::span<const float>(narrow), std::move(shape)).value();
+  };
+  for (auto* x : {&call.q, &call.k, &call.v}) {
+    for (double& y : *x) y = static_cast<float>(y);
+  }
+  // Key 2 is hidden from the later half of the queries; the implementation was causal alone.
+  NpyArray mask{DataType::kBool, {9, 9}, std::vector<std::byte>(81, std::byte{1})};
+  for (std::size_t i = 5; i < 9; ++i) mask.bytes[i * 9 + 2] = std::byte{0};
+  const std::string path = ::testing::TempDir() + "check_dense.npz";
+  ASSERT_TRUE(write_npz(path,
+                        {{"q", array(call.q, {9, 2, 6})},
+                         {"k", array(call.k, {9, 2, 6})},
+                         {"v", array(call.v, {9, 2, 6})},
+                         {"mask", mask},
+                         {"out", array(call.forward({}, {}).out, {9, 2, 6})}},
+                        true));
+  const RunResult dropped = check({path, "--mask", "causal & dense"});
+  EXPECT_EQ(dropped.exit_code, 1) << dropped.err;
+  EXPECT_EQ(dropped.out.rfind("fault: mask.composition/rule_ignored", 0), 0U) << dropped.out;
+  const RunResult missing = check({write_dump("no_matrix", ""), "--mask", "causal & dense"});
+  EXPECT_EQ(missing.exit_code, 65) << missing.out;
+  EXPECT_TRUE(has(missing.err, "dense has 0 entries")) << missing.err;
+}
+
 TEST(CheckCommandTest, TheDeclarationMayBeAFile) {
   const std::string path = write_dump("spec", "");
   const std::string spec = ::testing::TempDir() + "check_spec.json";

@@ -171,7 +171,7 @@ class Reader {
     return out;
   }
 
-  // The bias, and a mask of 0 and 1 as a bias of minus infinity.
+  // The bias, and a mask of 0 and 1: the matrix of a mask that says `dense`, else a bias of minus infinity.
   Result<void> read_bias(std::int64_t b, Observation& o) const {
     SIGHTLINE_TRY(o.bias, over_pairs(found_.bias, b));
     SIGHTLINE_TRY(const std::vector<double> mask, over_pairs(found_.mask, b));
@@ -181,6 +181,17 @@ class Reader {
           ErrorKind::kInvalidContent,
           "{}: {} is {}, expected booleans (a mask of numbers that is added is a bias: --name bias={})",
           dump_.source, found_.mask->name, found_.mask->type, found_.mask->name);
+    }
+    if (uses(o.spec.mask, MaskOp::kDense)) {
+      const auto num_pairs = at(layout_.q_len * layout_.kv_len);
+      for (std::size_t i = 0; i < mask.size(); ++i) {
+        if (i < num_pairs) o.dense.push_back(mask[i] != 0 ? 1 : 0);
+        if (mask[i] != mask[i % num_pairs]) {
+          return fail(ErrorKind::kInvalidContent, "{}: {} differs by head, expected one matrix for `dense`",
+                      dump_.source, found_.mask->name);
+        }
+      }
+      return {};
     }
     if (o.bias.empty()) o.bias.assign(mask.size(), 0.0);
     for (std::size_t i = 0; i < mask.size(); ++i) {
