@@ -5,6 +5,7 @@
 #include "apps/check/model_check.h"
 #include "apps/check/subject_options.h"
 #include "apps/command.h"
+#include "apps/interrupt.h"
 #include "sightline/checker/conventions.h"
 #include "sightline/checker/diagnose.h"
 #include "sightline/checker/html.h"
@@ -232,7 +233,15 @@ Result<int> run_check(Invocation& call) {
   if (question.dump.dump.empty() && !question.subject.is_given() && question.model.model.empty()) {
     return fail(ErrorKind::kInvalidArgument, "check: what? Give a DUMP, --process, --library or --engine");
   }
-  SIGHTLINE_TRY(Answer answer, find_answer(question, call.err));
+  // A subject has a process group of its own, which Ctrl-C does not reach: it must be ended from here.
+  std::optional<InterruptGuard> interrupt;
+  if (question.subject.is_given()) interrupt.emplace();
+  Result<Answer> found = find_answer(question, call.err);
+  if (interrupt && InterruptGuard::requested()) {
+    call.out.discard();
+    return kExitInterrupted;
+  }
+  SIGHTLINE_TRY(Answer answer, std::move(found));
   if (!question.follows.empty()) SIGHTLINE_CHECK(checker::apply_conventions(question.follows, answer.report));
   if (!question.html.empty()) SIGHTLINE_CHECK(write_html(question, answer, command_line(args)));
   print(answer, json, call.out);

@@ -17,11 +17,15 @@ void on_signal(int) {
 }
 
 void set_handler(void (*handler)(int)) {
-  struct sigaction action{};
-  action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action{};
+    ::sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;  // as under nohup
+    action = {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    ::sigaction(signal, &action, nullptr);
+  }
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 
 namespace sightline::apps {
 
-/// The exit code of a command that Ctrl-C or SIGTERM stopped.
+/// The exit code of a command that Ctrl-C, SIGTERM or a closed terminal (SIGHUP) stopped.
 inline constexpr int kExitInterrupted = 130;
 
-/// While it lives, the first SIGINT or SIGTERM only sets a flag; a second ends the process with 130.
-/// One at a time.
+/// While it lives, the first SIGINT, SIGTERM or SIGHUP only sets a flag; a second ends the process with 130.
+/// Signals that are ignored stay so. One at a time.
 class InterruptGuard {
  public:
   InterruptGuard();

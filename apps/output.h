@@ -45,6 +45,8 @@ class Output {
   [[nodiscard]] Result<void> redirect(const std::filesystem::path& path, bool overwrite);
   /// Flushes, and puts a redirected file in its place. Without it a redirected file leaves nothing.
   [[nodiscard]] Result<void> commit();
+  /// Drops a redirected file, so that `commit` puts nothing in its place.
+  void discard() { file_.reset(); }
 
   /// `text` in colour where colour is on, else as it is.
   [[nodiscard]] std::string paint(Color color, std::string_view text) const;

@@ -1,5 +1,6 @@
 #include "apps/check/subject_options.h"
 
+#include "apps/interrupt.h"
 #include "sightline/subjects/engine/engine_subject.h"
 #include "sightline/subjects/library/library_subject.h"
 #include "sightline/subjects/process/process_subject.h"
@@ -74,6 +75,7 @@ Result<checker::CheckOptions> check_options(const SubjectOptions& options) {
 Result<std::unique_ptr<checker::Subject>> start_subject(const SubjectOptions& options) {
   subjects::ProcessOptions process;
   SIGHTLINE_TRY(process.timeout, parse_time("--timeout", options.timeout));
+  process.stop = InterruptGuard::requested;
   if (!options.process.empty()) return subjects::start_process(options.process, process);
   if (!options.library.empty()) return subjects::start_library(options.library, process);
   return subjects::engine_subject(1);

@@ -174,6 +174,28 @@ TEST(CheckCommandTest, ASubjectThatRunsIsAsked) {
   EXPECT_EQ(check({"--engine"}).exit_code, 0);
 }
 
+// A subject does not share the process group that Ctrl-C reaches.
+TEST(CheckCommandTest, CtrlCEndsTheSubjectTooAndLeavesNoReport) {
+  const std::string pid_file = ::testing::TempDir() + "check_interrupted_pid";
+  const std::string report = ::testing::TempDir() + "check_interrupted_report";
+  for (const std::string signal : {"INT", "TERM", "HUP"}) {
+    for (const std::string when : {"", "read line; echo '{\"takes\": [\"chunks\"]}'; read line; "}) {
+      std::filesystem::remove(pid_file);
+      std::filesystem::remove(report);
+      const std::string command =
+          when + "trap '' TERM; sleep 1000 & echo $! > " + pid_file + "; kill -" + signal + " $PPID; wait";
+      const RunResult result = check({"--process", command, "--output", report});
+      EXPECT_EQ(result.signal, 0) << signal;
+      EXPECT_EQ(result.exit_code, 130) << signal << result.out << result.err;
+      EXPECT_FALSE(std::filesystem::exists(report));
+      pid_t pid = 0;
+      std::ifstream(pid_file) >> pid;
+      ASSERT_GT(pid, 0);
+      EXPECT_TRUE(testing::is_gone_soon(pid)) << signal << ", process " << pid;
+    }
+  }
+}
+
 TEST(CheckCommandTest, TheReportIsAlsoAPage) {
   const std::string path = ::testing::TempDir() + "check_report.html";
   std::filesystem::remove(path);

@@ -12,6 +12,7 @@
 #include "sightline/subjects/engine/engine_subject.h"
 #include "sightline/subjects/library/library_subject.h"
 #include "sightline/subjects/process/process_subject.h"
+#include "support/subprocess.h"
 
 namespace sightline::subjects {
 namespace {
@@ -104,14 +105,7 @@ TEST(ProcessSubjectTest, NothingIsLeftRunning) {
   pid_t pid = 0;
   std::ifstream(file) >> pid;
   ASSERT_GT(pid, 0);
-  bool is_gone = false;
-  for (int i = 0; i < 100 && !is_gone; ++i) {
-    std::ifstream stat(fmt::format("/proc/{}/stat", pid));
-    std::string number, name, state;
-    is_gone = !(stat >> number >> name >> state) || state == "Z";
-    ::usleep(10000);
-  }
-  EXPECT_TRUE(is_gone) << "process " << pid;
+  EXPECT_TRUE(testing::is_gone_soon(pid)) << "process " << pid;
 }
 
 // What serve_lines writes for one request to our own attention.

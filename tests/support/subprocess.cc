@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 
 namespace sightline::testing {
 
@@ -101,6 +102,16 @@ RunResult run_program(const std::vector<std::string>& argv, const RunOptions& op
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
   if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
   return result;
+}
+
+bool is_gone_soon(pid_t pid) {
+  for (int i = 0; i < 100; ++i) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string number, name, state;
+    if (!(stat >> number >> name >> state) || state == "Z") return true;
+    ::usleep(10000);
+  }
+  return false;
 }
 
 }  // namespace sightline::testing

@@ -2,6 +2,8 @@
 // code, or the signal that ended it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,5 +33,8 @@ struct RunResult {
 
 /// Runs `argv[0]` with `argv`. A program that cannot be started has exit code 127.
 RunResult run_program(const std::vector<std::string>& argv, const RunOptions& options = {});
+
+/// True when process `pid` has ended within a second (a zombie has).
+bool is_gone_soon(pid_t pid);
 
 }  // namespace sightline::testing

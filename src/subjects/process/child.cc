@@ -17,17 +17,8 @@ namespace {
 
 constexpr std::size_t kMaxLine = std::size_t{256} << 20;
 
-// True when `fd` is ready before the deadline; a hang-up counts as ready.
-bool wait_for(int fd, short events, Child::Clock::time_point deadline) {
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Child::Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd polled{fd, events, 0};
-    const int n = ::poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(left, 60000)));
-    if (n > 0) return true;
-    if (n < 0 && errno != EINTR) return true;  // the call that follows says why
-  }
-}
+// A wait is cut into pieces of this length, so that `stop` is asked in between.
+constexpr std::int64_t kWaitPiece = 100;  // ms
 
 tl::unexpected<Error> system_failure(std::string_view what) {
   return fail(ErrorKind::kIo, "{}: {}", what, std::strerror(errno));
@@ -35,7 +26,7 @@ tl::unexpected<Error> system_failure(std::string_view what) {
 
 }  // namespace
 
-Result<Child> Child::start(const ChildMain& child_main) {
+Result<Child> Child::start(const ChildMain& child_main, std::function<bool()> stop) {
   std::array<int, 2> to{-1, -1};
   std::array<int, 2> from{-1, -1};
   if (::pipe2(to.data(), O_CLOEXEC) != 0) return system_failure("a pipe to the subject");
@@ -56,7 +47,7 @@ Result<Child> Child::start(const ChildMain& child_main) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(0);  // it went before the line above
     ::signal(SIGPIPE, SIG_DFL);
-    ::signal(SIGINT, SIG_DFL);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
     ::close(to[1]);
     ::close(from[0]);
     ::_exit(child_main(to[0], from[1]));
@@ -65,13 +56,14 @@ Result<Child> Child::start(const ChildMain& child_main) {
   ::close(to[0]);
   ::close(from[1]);
   ::fcntl(to[1], F_SETFL, ::fcntl(to[1], F_GETFL) | O_NONBLOCK);
-  return Child(pid, to[1], from[0]);
+  return Child(pid, to[1], from[0], std::move(stop));
 }
 
 Child::Child(Child&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)),
       to_(std::exchange(other.to_, -1)),
       from_(std::exchange(other.from_, -1)),
+      stop_(std::move(other.stop_)),
       buffered_(std::move(other.buffered_)) {}
 
 Child::~Child() {
@@ -80,6 +72,18 @@ Child::~Child() {
   if (pid_ <= 0) return;
   ::kill(-pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
+}
+
+Result<void> Child::wait_for(int fd, short events, Clock::time_point deadline, const char* silence) const {
+  for (;;) {
+    if (stop_ && stop_()) return fail(ErrorKind::kIo, "the check was stopped");
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return fail(ErrorKind::kIo, "{}", silence);
+    pollfd polled{fd, events, 0};
+    const int n = ::poll(&polled, 1, static_cast<int>(std::min<std::int64_t>(left, kWaitPiece)));
+    if (n > 0) return {};
+    if (n < 0 && errno != EINTR) return {};  // the call that follows says why
+  }
 }
 
 Error Child::ended() {
@@ -106,10 +110,8 @@ Result<void> Child::write_line(std::string_view text, Clock::time_point deadline
   const std::string line = std::string(text) + "\n";
   Result<void> result;
   for (std::size_t sent = 0; sent < line.size();) {
-    if (!wait_for(to_, POLLOUT, deadline)) {
-      result = fail(ErrorKind::kIo, "the subject takes no request: it hangs");
-      break;
-    }
+    result = wait_for(to_, POLLOUT, deadline, "the subject takes no request: it hangs");
+    if (!result) break;
     const ssize_t n = ::write(to_, line.data() + sent, line.size() - sent);
     if (n > 0) {
       sent += static_cast<std::size_t>(n);
@@ -134,9 +136,7 @@ Result<std::string> Child::read_line(Clock::time_point deadline) {
     if (buffered_.size() > kMaxLine) {
       return fail(ErrorKind::kIo, "the subject writes a line of over {} MiB", kMaxLine >> 20);
     }
-    if (!wait_for(from_, POLLIN, deadline)) {
-      return fail(ErrorKind::kIo, "the subject gives no answer in time: it hangs");
-    }
+    SIGHTLINE_CHECK(wait_for(from_, POLLIN, deadline, "the subject gives no answer in time: it hangs"));
     std::array<char, 1 << 16> chunk;
     const ssize_t n = ::read(from_, chunk.data(), chunk.size());
     if (n > 0) {

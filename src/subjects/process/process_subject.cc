@@ -67,7 +67,7 @@ int become(const std::string& command, int in, int out) {
 }  // namespace
 
 Result<std::unique_ptr<checker::Subject>> start_child(ChildMain child_main, const ProcessOptions& options) {
-  SIGHTLINE_TRY(Child child, Child::start(child_main));
+  SIGHTLINE_TRY(Child child, Child::start(child_main, options.stop));
   auto subject = std::make_unique<ProcessSubject>(std::move(child), options);
   SIGHTLINE_CHECK(subject->greet());
   return subject;

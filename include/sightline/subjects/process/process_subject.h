@@ -17,6 +17,8 @@ using ChildMain = std::function<int(int in, int out)>;
 
 struct ProcessOptions {
   std::chrono::milliseconds timeout{30000};  ///< of one answer
+  /// Asked several times a second while the subject is waited for; true gives up (kIo).
+  std::function<bool()> stop;
 };
 
 /// Starts `command` with /bin/sh in a process group of its own and greets it.
