@@ -230,6 +230,10 @@ Result<int> run_check(Invocation& call) {
   const std::vector<std::string> args = call.args;
   if (auto ended = cli.parse(call)) return *ended;
   SIGHTLINE_CHECK(check_declaration(question.declaration));
+  std::error_code ignored;  // a page that is not there yet is no dump
+  if (std::filesystem::equivalent(question.html, question.dump.dump, ignored)) {
+    return fail(ErrorKind::kInvalidArgument, "check: --html {} is the DUMP itself", question.html.string());
+  }
   if (question.dump.dump.empty() && !question.subject.is_given() && question.model.model.empty()) {
     return fail(ErrorKind::kInvalidArgument, "check: what? Give a DUMP, --process, --library or --engine");
   }

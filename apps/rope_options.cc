@@ -18,6 +18,12 @@ void add_rope_options(Cli& cli, RopeOptions& rope) {
 }
 
 Result<RopeSpec> to_rope_spec(const RopeOptions& options, RopePairing pairing, int rotary_dim) {
+  RopeOptions unscaled;
+  unscaled.theta = options.theta;
+  unscaled.magnitude = options.magnitude;
+  if (options.scaling == "none" && options != unscaled) {
+    return fail(ErrorKind::kInvalidArgument, "--factor, --original-context and the like need --scaling");
+  }
   RopeSpec rope;
   rope.pairing = pairing;
   rope.rotary_dim = rotary_dim;

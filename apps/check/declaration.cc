@@ -36,6 +36,10 @@ Result<void> check_declaration(const DeclarationOptions& options) {
         ErrorKind::kInvalidArgument,
         "check: --rotary-dim, --theta, --scaling and its numbers need --rope half_split or interleaved");
   }
+  if (declared.softcap < 0) {
+    return fail(ErrorKind::kInvalidArgument, "check: --softcap {}, expected 0 (none) or more",
+                declared.softcap);
+  }
   return {};
 }
 

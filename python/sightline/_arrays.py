@@ -44,6 +44,28 @@ def to_numpy(x, dtype=None):
     return np.asarray(x, dtype)
 
 
+def integers(x, name):
+    """`x` as int64; ValueError for numbers that are not whole instead of rounding them."""
+    x = to_numpy(x)
+    if x.dtype.kind in "biu":
+        return np.ascontiguousarray(x, dtype=np.int64)
+    if x.dtype.kind != "f" and x.size:
+        raise ValueError(f"{name} is {x.dtype}, expected integers")
+    with np.errstate(invalid="ignore"):
+        whole = np.ascontiguousarray(x, dtype=np.int64)
+    if not (whole == x).all():
+        raise ValueError(f"{name} holds numbers that are not whole")
+    return whole
+
+
+def real_numbers(x, name):
+    """`x` as float64; ValueError for complex numbers instead of dropping a part of them."""
+    x = to_numpy(x)
+    if x.dtype.kind == "c":
+        raise ValueError(f"{name} is {x.dtype}, expected real numbers")
+    return np.ascontiguousarray(x, dtype=np.float64)
+
+
 def like(result, template):
     """float32 from the engine as an array of the kind and type of `template`: torch gives torch."""
     if is_torch(template):

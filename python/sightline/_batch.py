@@ -4,14 +4,14 @@ import json
 import numpy as np
 
 from . import _core
-from ._arrays import to_numpy
+from ._arrays import integers, to_numpy
 from ._report import report_from
 
 
 def _column(x, name, shape):
     if x is None:
         return None
-    x = np.ascontiguousarray(to_numpy(x), dtype=np.int64)
+    x = integers(x, name)
     if x.shape != shape:
         raise ValueError(f"{name} has shape {list(x.shape)}, expected {list(shape)}")
     return x
@@ -36,7 +36,7 @@ def check_batch(input_ids, labels=None, attention_mask=None, position_ids=None, 
     mask.padding_ignored, mask.causal_dropped; counts tokens, targets and documents. ValueError for arrays that do
     not fit.
     """
-    ids = np.ascontiguousarray(to_numpy(input_ids), dtype=np.int64)
+    ids = integers(input_ids, "input_ids")
     if ids.ndim != 2:
         raise ValueError(f"input_ids has shape {list(ids.shape)}, expected [rows, tokens]")
     pairs = None

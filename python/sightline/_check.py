@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from . import _core
-from ._arrays import is_torch, to_numpy
+from ._arrays import is_torch, real_numbers, to_numpy
 from ._report import report_from
 from ._spec import attention_spec
 
@@ -46,7 +46,7 @@ class Callable:
 
     def _inwards(self, x, name):
         """The function's array as [tokens, heads, dim], flat."""
-        x = to_numpy(x).astype(np.float64)
+        x = real_numbers(x, name)
         if self.layout.startswith("b"):
             if x.ndim != 4 or x.shape[0] != 1:
                 raise ValueError(f"{name} has shape {list(x.shape)}, expected [1, ...] in the layout {self.layout}")
@@ -161,16 +161,20 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
     dtype       "f32", "bf16", "f16" or "f64": of the inputs, and what counts as rounding
     chunks      False: always as many queries as keys
     num_tokens  of a probe; 0: what the mask needs
-    budget      seconds after which nothing more is asked
+    budget      seconds after which nothing more is asked; 0: no end
     timeout     seconds of one call, on the main thread
     follows     "torch", "onnx", "flash_attn" or "jax": what that library documents is a convention, no fault
 
     An exception, a timeout, other shapes, NaN without a cause, or other answers each time give the verdict `broken`.
-    ValueError for options that do not fit.
+    ValueError for options that do not fit, TypeError for what cannot be called.
     """
     if isinstance(spec, str):
         spec = attention_spec(num_q_heads=num_q_heads, num_kv_heads=num_kv_heads, qk_head_dim=head_dim,
                               v_head_dim=v_head_dim, mask=spec, rope=rope, theta=theta)
+    if not callable(fn):
+        raise TypeError(f"check asks a function, got {type(fn).__name__}")
+    if not 0 <= budget < float("inf"):
+        raise ValueError(f"budget is {budget}, expected seconds, 0 for no end")
     subject = Callable(fn, layout, dtype, framework, timeout)
     return report_from(*_core.check(subject.ask, spec, **_traits(subject.takes, framework), takes_chunks=chunks,
                                     type=dtype, num_tokens=num_tokens, seed=seed, budget=float(budget),

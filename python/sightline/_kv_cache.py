@@ -56,6 +56,8 @@ class KvCache:
         if count is None:
             count = len(pos)
         begin = self.length(sequence)
+        if count == 0:
+            return
         self._cache.append(sequence, self._new_tokens(sequence, begin, count, pos, rope_pos, segment, span, flags,
                                                       valid))
         try:

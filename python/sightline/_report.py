@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import _core
+from ._arrays import real_numbers
 from ._tokens import make_tokens
 
 
@@ -65,7 +66,7 @@ def _observation(spec, arrays, call_begins, tokens, type_name):
     q_tokens, kv_tokens = make_tokens(q_len, kv_len, **tokens)
     observation = _core.Observation(spec, type_name, q_tokens, kv_tokens, list(call_begins or ()))
     for name, array in arrays.items():
-        observation.set(name, np.ascontiguousarray(array, dtype=np.float64).reshape(-1))
+        observation.set(name, real_numbers(array, name).reshape(-1))
     return observation
 
 

@@ -18,7 +18,7 @@ def rope_spec(*, rotary_dim, pairing="half_split", theta=10000.0, scaling=None, 
     rope = {"pairing": pairing, "rotary_dim": rotary_dim, "theta": float(theta), **more}
     if scaling is not None:
         rope["scaling"] = scaling
-    return RopeSpec.from_json(json.dumps(rope))
+    return RopeSpec.from_json(json.dumps(rope, allow_nan=False))
 
 
 def attention_spec(*, num_q_heads, num_kv_heads=None, qk_head_dim, v_head_dim=None, mask="causal", rope="none",
@@ -48,7 +48,7 @@ def attention_spec(*, num_q_heads, num_kv_heads=None, qk_head_dim, v_head_dim=No
     if score:
         spec["score"] = score
     spec.update(more)
-    return AttentionSpec.from_json(json.dumps(spec))
+    return AttentionSpec.from_json(json.dumps(spec, allow_nan=False))
 
 
 def spec_for(q, k, v, spec):

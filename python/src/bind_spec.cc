@@ -69,6 +69,7 @@ void set_segment_starts(std::span<TokenCoord> q, std::span<TokenCoord> kv) {
 
 // The same for sequences of one length that follow each other.
 void set_all_segment_starts(Tokens& q, Tokens& kv, std::size_t num_sequences) {
+  if (num_sequences == 0) return;
   const std::size_t q_len = q.coords.size() / num_sequences;
   const std::size_t kv_len = kv.coords.size() / num_sequences;
   for (std::size_t s = 0; s < num_sequences; ++s) {

@@ -186,3 +186,27 @@ def test_a_matrix_and_a_bias_mean_what_they_say():
         sl.attention(q, k, v, "causal", dense=dense.astype(np.float32))
     with pytest.raises(ValueError, match="dense"):
         sl.attention(q, k, v, "causal & dense")
+
+
+@pytest.mark.parametrize("tokens, words", [
+    ({"valid": [1]}, "valid has 1 entries, expected 14"),
+    ({"valid": [2] * 14}, "entries other than 0"),
+    ({"valid": np.where(np.arange(14) < 3, -np.inf, 0)}, "not whole"),
+    ({"valid": np.where(np.arange(14) < 3, -1e9, 0)}, "entries other than 0"),
+    ({"q_pos": np.arange(9) + 0.5}, "q_pos holds numbers that are not whole"),
+    ({"q_pos": [3]}, "q_pos has 1 entries, expected 9"),
+    ({"kv_segment": [None] * 14}, "kv_segment is object"),
+])
+def test_tokens_that_would_be_bent_to_fit_are_refused(tokens, words):
+    with pytest.raises(ValueError, match=words):
+        sl.attention(*arrays(), "causal", **tokens)
+    assert sl.attention(*arrays(), "causal", valid=np.ones(14), q_pos=np.arange(9.0)).shape == (9, 6, 5)
+
+
+def test_nothing_is_an_input_too():
+    q, k, v = arrays()
+    assert sl.attention(q[:0], k, v, "causal").shape == (0, 6, 5)
+    assert sl.attention(q[:0], k[:0], v[:0], "causal").shape == (0, 6, 5)
+    assert not sl.attention(q, k[:0], v[:0], "causal", q_pos=range(9)).any()
+    with pytest.raises(ValueError, match="no sequences"):
+        sl.attention(q[None][:0], k[None][:0], v[None][:0], "causal")

@@ -52,3 +52,11 @@ def test_what_does_not_fit():
             sl.check_batch(IDS, **bad)
     with pytest.raises(ValueError, match=r"expected \[rows, tokens\]"):
         sl.check_batch(IDS[0])
+
+
+def test_ids_that_are_not_whole_are_refused():
+    ids = np.array([[5, 6, 7, 8]])
+    with pytest.raises(ValueError, match="input_ids holds numbers that are not whole"):
+        sl.check_batch(ids + 0.5)
+    with pytest.raises(ValueError, match="labels is complex128"):
+        sl.check_batch(ids, ids + 0j)

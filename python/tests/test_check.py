@@ -132,3 +132,21 @@ def test_options_that_do_not_fit():
     for options in ({"layout": "dht"}, {"dtype": "f8"}, {"framework": "jax"}, {"num_tokens": 3}):
         with pytest.raises(ValueError):
             sl.check(right, **SIZES, **options)
+
+
+def test_what_cannot_be_asked_is_an_error_and_no_verdict():
+    with pytest.raises(TypeError, match="check asks a function, got int"):
+        sl.check(3, **SIZES)
+    for budget in (-1, float("nan")):
+        with pytest.raises(ValueError, match="budget"):
+            sl.check(right, budget=budget, **SIZES)
+    report = sl.check(lambda q, k, v: right(q, k, v) + 0j, **SIZES)
+    assert report.verdict == "broken" and "expected real numbers" in report.summary
+
+
+def test_what_an_exception_says_stays_on_one_line():
+    def red(q, k, v):
+        raise RuntimeError("\x1b[31mred\nagain" + "x" * 5000)
+
+    summary = sl.check(red, **SIZES).summary
+    assert "\\x1b[31mred\\x0aagain" in summary and len(summary) < 600

@@ -166,3 +166,14 @@ def test_what_fails_is_named_and_changes_nothing():
     assert np.array_equal(cache.attention(q[:4], sequence), before[0])
     held = {name: size for name, size in cache.stats.items() if name != "bytes_metadata"}  # grows with capacity
     assert held.items() <= before[1].items()
+
+
+def test_appending_nothing_changes_nothing():
+    spec = sl.attention_spec(num_q_heads=2, qk_head_dim=4)
+    cache = sl.KvCache(spec)
+    chat = cache.add_sequence()
+    rows = np.ones((3, 2, 4), np.float32)
+    cache.append(chat, rows[:0], rows[:0])
+    cache.append(chat, rows, rows)
+    cache.append(chat, rows[:0], rows[:0])
+    assert cache.length(chat) == 3

@@ -37,6 +37,32 @@ class Steps {
   int done_ = 0;
 };
 
+// A subject that is asked nothing once the time is over: kTryLater, which then says nothing of the subject.
+class TimedSubject : public Subject {
+ public:
+  TimedSubject(Subject& subject, const Steps& steps) : subject_(subject), steps_(steps) {}
+
+  [[nodiscard]] SubjectTraits traits() const override { return subject_.traits(); }
+  Result<void> begin_sequence() override { return subject_.begin_sequence(); }
+  Result<void> answer(Observation& call) override {
+    if (has_answered_ && steps_.is_over()) return fail(ErrorKind::kTryLater, "the time of the check is over");
+    SIGHTLINE_CHECK(subject_.answer(call));
+    has_answered_ = true;
+    return {};
+  }
+
+ private:
+  Subject& subject_;
+  const Steps& steps_;
+  bool has_answered_ = false;
+};
+
+// The report of a subject that gave no answer; nothing where it was not asked any more.
+std::optional<Report> broken_by(std::string_view step, const Error& error) {
+  if (error.kind == ErrorKind::kTryLater) return std::nullopt;
+  return broken_report(step, error.message);
+}
+
 // The first output that is no number although the declared meaning has one.
 std::string first_nan(const std::vector<Probe>& probes) {
   for (const Probe& probe : probes) {
@@ -81,16 +107,16 @@ std::optional<Report> ask_beside(Subject& subject, const std::vector<Probe>& pro
   const Observation* chunks = probes.size() > 1 && probes[1].name == "chunks" ? &probes[1].question : nullptr;
   steps.begin("the same question twice");
   const Result<RelationResult> repeat = hold_repeat(subject, whole);
-  if (!repeat) return broken_report("asked the same question twice", repeat.error().message);
+  if (!repeat) return broken_by("asked the same question twice", repeat.error());
   if (!repeat->holds()) return broken_report("asked the same question twice", "it answered otherwise");
   self.relations.push_back(*repeat);
   steps.begin("relations");
   const Result<std::vector<RelationResult>> held = hold_relations(subject, {&whole, chunks});
-  if (!held) return broken_report("asked for a relation", held.error().message);
+  if (!held) return broken_by("asked for a relation", held.error());
   self.relations.insert(self.relations.end(), held->begin(), held->end());
   steps.begin("the visible set");
   Result<VisibleSet> set = measure_visible_set(subject, chunks != nullptr ? *chunks : whole);
-  if (!set) return broken_report("asked with one-hot values", set.error().message);
+  if (!set) return broken_by("asked with one-hot values", set.error());
   self.visible_set = std::move(*set);
   return std::nullopt;
 }
@@ -135,12 +161,15 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
   }
   std::vector<Probe> probes = make_probes(spec, subject.traits(), options);
   Steps steps(options, static_cast<int>(probes.size()) + 4);
+  TimedSubject timed(subject, steps);
   std::size_t num_asked = 0;
   for (Probe& probe : probes) {
     if (num_asked > 0 && steps.is_over()) break;
     steps.begin(probe.name);
-    if (const Result<void> asked = ask(subject, probe.question); !asked) {
-      return broken_report(fmt::format("asked the probe '{}'", probe.name), asked.error().message);
+    if (const Result<void> asked = ask(timed, probe.question); !asked) {
+      const auto broken = broken_by(fmt::format("asked the probe '{}'", probe.name), asked.error());
+      if (broken) return *broken;
+      break;
     }
     ++num_asked;
   }
@@ -149,7 +178,7 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
 
   SelfEvidence self;
   if (!steps.is_over()) {
-    if (const std::optional<Report> broken = ask_beside(subject, probes, steps, self)) return *broken;
+    if (const std::optional<Report> broken = ask_beside(timed, probes, steps, self)) return *broken;
   }
 
   steps.begin("diagnosis");

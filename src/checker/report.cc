@@ -18,10 +18,35 @@ int exit_code(Verdict verdict) {
                                                                                                          : 1;
 }
 
+namespace {
+
+// Text that a subject chose, on one line of a terminal: control bytes are escaped, and its middle is left
+// out.
+std::string shown(std::string_view text) {
+  constexpr std::size_t kBegin = 300;
+  constexpr std::size_t kEnd = 100;
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (i == kBegin && text.size() > kBegin + kEnd) {
+      i = text.size() - kEnd;
+      out += " ... ";
+    }
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 Report broken_report(std::string_view step, std::string_view why) {
   Report report;
   report.verdict = Verdict::kBroken;
-  report.summary = fmt::format("broken: when {}: {}", step, why);
+  report.summary = fmt::format("broken: when {}: {}", step, shown(why));
   return report;
 }
 

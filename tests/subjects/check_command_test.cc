@@ -212,6 +212,10 @@ TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
   const std::string dump = write_dump("options", "");
   EXPECT_EQ(check({}).exit_code, 2);
   EXPECT_EQ(check({dump, "--heads", "4/2"}).exit_code, 2);
+  EXPECT_EQ(check({dump, "--name", "kue=q"}).exit_code, 2);
+  EXPECT_EQ(check({dump, "--softcap", "-1"}).exit_code, 2);
+  EXPECT_EQ(check({dump, "--rope", "half_split", "--factor", "2"}).exit_code, 2);
+  EXPECT_EQ(check({dump, "--html", dump}).exit_code, 2);
   EXPECT_EQ(check({dump, "--engine"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--axes", "td"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--library", "x.so"}).exit_code, 2);

@@ -88,12 +88,41 @@ TEST(ProcessSubjectTest, WhatFailsLaterIsBroken) {
       {"echo '{}'", "answered without out"},
       {"echo '[]'", "no object"},
       {"echo '{\"out\": [1'", "malformed JSON"},
+      {"echo 'Loading weights'", "the line is 'Loading weights'; only answers belong on standard output"},
+      {"echo '{\"out\": [NaN]}'", "JSON has no NaN and no Infinity, null stands for NaN"},
+      {"printf '{\"error\": \"red \\\\u001b[31m\"}\\n'", "says: red \\x1b[31m"},
+      {"head -c 10000000 /dev/zero | tr '\\0' 1", "bytes, more than any answer here"},
   };
   for (const auto& [what, words] : cases) {
     const Report report = after_greeting(what);
     EXPECT_EQ(report.verdict, Verdict::kBroken) << what;
     EXPECT_NE(report.summary.find(words), std::string::npos) << what << "\n" << report.summary;
   }
+}
+
+// Counts what it is asked, and takes its time.
+class SlowSubject : public checker::Subject {
+ public:
+  [[nodiscard]] checker::SubjectTraits traits() const override { return engine_->traits(); }
+  Result<void> answer(checker::Observation& call) override {
+    ++num_asked;
+    ::usleep(20000);
+    return engine_->answer(call);
+  }
+  int num_asked = 0;
+
+ private:
+  std::unique_ptr<checker::Subject> engine_ = engine_subject(1);
+};
+
+TEST(BudgetTest, NothingIsAskedAfterItWithinAProbeEither) {
+  SlowSubject subject;
+  checker::CheckOptions options;
+  options.budget = std::chrono::milliseconds(50);
+  const Report report = check(subject, spec_of("causal", true), options).value();
+  EXPECT_EQ(report.verdict, Verdict::kAgrees) << to_text(report);
+  EXPECT_LE(subject.num_asked, 3);
+  EXPECT_NE(to_text(report).find("the time was over after 1 probes"), std::string::npos) << to_text(report);
 }
 
 TEST(ProcessSubjectTest, NothingIsLeftRunning) {

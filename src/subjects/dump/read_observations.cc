@@ -23,6 +23,11 @@ struct Found {
 };
 
 Result<Found> find_all(const Dump& dump, const DumpOptions& options, std::vector<std::string>& assumptions) {
+  for (const auto& [ours, theirs] : options.names) {
+    if (std::ranges::find(array_names(), ours, &ArrayNames::ours) != array_names().end()) continue;
+    return fail(ErrorKind::kInvalidArgument,
+                "--name {}={}: no array has the name {} (docs/check.md lists them)", ours, theirs, ours);
+  }
   Found found{};
   const DumpArray** places[] = {&found.q,           &found.k,       &found.v,          &found.out,
                                 &found.lse,         &found.weights, &found.d_q,        &found.d_k,

@@ -15,8 +15,6 @@
 namespace sightline::subjects {
 namespace {
 
-constexpr std::size_t kMaxLine = std::size_t{256} << 20;
-
 // A wait is cut into pieces of this length, so that `stop` is asked in between.
 constexpr std::int64_t kWaitPiece = 100;  // ms
 
@@ -124,7 +122,7 @@ Result<void> Child::write_line(std::string_view text, Clock::time_point deadline
   return result;
 }
 
-Result<std::string> Child::read_line(Clock::time_point deadline) {
+Result<std::string> Child::read_line(Clock::time_point deadline, std::size_t max_bytes) {
   std::size_t searched = 0;
   for (;;) {
     if (const std::size_t end = buffered_.find('\n', searched); end != std::string::npos) {
@@ -133,8 +131,9 @@ Result<std::string> Child::read_line(Clock::time_point deadline) {
       return line;
     }
     searched = buffered_.size();
-    if (buffered_.size() > kMaxLine) {
-      return fail(ErrorKind::kIo, "the subject writes a line of over {} MiB", kMaxLine >> 20);
+    if (buffered_.size() > max_bytes) {
+      return fail(ErrorKind::kIo, "the subject writes a line of over {} bytes, more than any answer here",
+                  max_bytes);
     }
     SIGHTLINE_CHECK(wait_for(from_, POLLIN, deadline, "the subject gives no answer in time: it hangs"));
     std::array<char, 1 << 16> chunk;

@@ -27,8 +27,8 @@ class Child {
   /// Errors (kIo): the child is gone, or takes nothing until `deadline`, or `stop` said so.
   [[nodiscard]] Result<void> write_line(std::string_view text, Clock::time_point deadline);
   /// The next line without its end. Errors (kIo): the child ended (how, is said), is silent until `deadline`,
-  /// writes a line over 256 MiB, or `stop` said so.
-  [[nodiscard]] Result<std::string> read_line(Clock::time_point deadline);
+  /// writes a line over `max_bytes`, or `stop` said so.
+  [[nodiscard]] Result<std::string> read_line(Clock::time_point deadline, std::size_t max_bytes);
 
  private:
   Child(pid_t pid, int to, int from, std::function<bool()> stop)

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "subjects/process/child.h"
@@ -9,6 +10,29 @@
 
 namespace sightline::subjects {
 namespace {
+
+// Room for a greeting, an error, or names and white space.
+constexpr std::size_t kFewBytes = std::size_t{1} << 20;
+
+// What an answer to `call` may have: every array there is, in digits, signs and white space enough.
+std::size_t max_answer_bytes(const checker::Observation& call) {
+  constexpr std::size_t kMost = std::size_t{256} << 20;
+  constexpr std::size_t kNumberBytes = 64;
+  const auto rows = static_cast<std::size_t>(call.q_len() * call.spec.heads.num_q_heads);
+  const std::size_t num_numbers =
+      rows * static_cast<std::size_t>(call.spec.heads.v_head_dim + 1 + call.kv_len()) +
+      (call.d_out.empty() ? 0 : call.q.size() + call.k.size() + call.v.size());
+  return std::min(kMost, kFewBytes + kNumberBytes * num_numbers);
+}
+
+// What is usually behind a line that is no JSON.
+std::string hint(std::string_view line) {
+  if (line.starts_with('{') && (line.find("NaN") != line.npos || line.find("Infinity") != line.npos)) {
+    return "; JSON has no NaN and no Infinity, null stands for NaN";
+  }
+  if (line.starts_with('{')) return {};
+  return fmt::format("; the line is '{}'; only answers belong on standard output", line.substr(0, 80));
+}
 
 class ProcessSubject : public checker::Subject {
  public:
@@ -34,17 +58,18 @@ class ProcessSubject : public checker::Subject {
   }
 
   Result<void> answer(checker::Observation& call) override {
-    SIGHTLINE_TRY(const Json reply, exchange(call_to_json(call)));
+    SIGHTLINE_TRY(const Json reply, exchange(call_to_json(call), max_answer_bytes(call)));
     return read_answer(reply, call);
   }
 
  private:
-  Result<Json> exchange(const Json& request) {
+  Result<Json> exchange(const Json& request, std::size_t max_bytes = kFewBytes) {
     const auto deadline = Child::Clock::now() + options_.timeout;
     SIGHTLINE_CHECK(child_.write_line(request.dump(), deadline));
-    SIGHTLINE_TRY(const std::string line, child_.read_line(deadline));
-    SIGHTLINE_TRY(Json reply,
-                  parse_json(line, "the subject's answer", {.max_bytes = std::size_t{256} << 20}));
+    SIGHTLINE_TRY(const std::string line, child_.read_line(deadline, max_bytes));
+    Result<Json> parsed = parse_json(line, "the subject's answer", {.max_bytes = 2 * max_bytes});
+    if (!parsed) return fail(parsed.error().kind, "{}{}", parsed.error().message, hint(line));
+    const Json reply = std::move(*parsed);
     if (const Json* error = reply.find("error")) {
       return fail(ErrorKind::kInvalidContent, "the subject says: {}",
                   error->as_string() != nullptr ? *error->as_string() : error->dump());
