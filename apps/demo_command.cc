@@ -6,6 +6,7 @@
 #include "apps/fault_option.h"
 #include "apps/interrupt.h"
 #include "apps/model_options.h"
+#include "apps/real_release.h"
 #include "apps/relations.h"
 #include "sightline/generate/generate.h"
 #include "sightline/spec/mask.h"
@@ -45,9 +46,9 @@ std::filesystem::path default_model() {
 
 void head(Output& out, std::string_view text) { out.print("\n{}\n\n", out.paint(Color::kBold, text)); }
 
-/// Part 1, without a model: two masks of one shape.
+/// Part 2, without a model: two masks of one shape.
 Result<void> show_masks(Output& out) {
-  head(out, "1. One shape, two meanings");
+  head(out, "2. One shape, two meanings");
   const MaskSpec causal = mask_rule(MaskOp::kCausal);
   const auto keys = coords_range(0, 5);
   const std::string right = draw(causal, {}, coords_range(3, 5), keys);
@@ -156,7 +157,7 @@ class Demo {
   }
 
   Result<void> show_right_run() {
-    head(out_, fmt::format("2. One prompt of {} tokens: whole, in chunks of {}, token by token",
+    head(out_, fmt::format("3. One prompt of {} tokens: whole, in chunks of {}, token by token",
                            prompt_.size(), kChunk));
     std::vector<TokenId> whole_ids;
     SIGHTLINE_TRY(const std::string whole, text_of({}, std::ssize(prompt_), &whole_ids));
@@ -196,7 +197,7 @@ class Demo {
   std::vector<TokenId> prompt_;
   std::vector<Call> right_calls_;
   bool right_run_holds_ = false;
-  int next_part_ = 3;
+  int next_part_ = 4;
 };
 
 }  // namespace
@@ -210,6 +211,8 @@ Result<int> run_demo(Invocation& call) {
       .range(1, 10000);
   if (auto ended = cli.parse(call)) return *ended;
 
+  head(call.out, "1. A real wrong release");
+  SIGHTLINE_CHECK(show_real_release(call.out));
   SIGHTLINE_CHECK(show_masks(call.out));
   std::error_code ignored;
   if (!std::filesystem::exists(o.model, ignored)) {

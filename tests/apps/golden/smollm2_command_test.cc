@@ -218,7 +218,7 @@ TEST_F(SmolLm2CommandTest, DemoNamesEachPlantedFaultByTheRelationThatFails) {
   const RunResult result = run_command({"demo", "-m", model_}, {.timeout_seconds = 300});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   expect_demo_shows_all(result.out);
-  EXPECT_TRUE(has(demo_part(result.out, 2).text, "The capital of France is Paris."));
+  EXPECT_TRUE(has(demo_part(result.out, 3).text, "The capital of France is Paris."));
 }
 
 }  // namespace

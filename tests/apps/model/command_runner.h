@@ -80,14 +80,14 @@ inline DemoPart demo_part(const std::string& out, int part) {
 /// Every relation of the right run holds; each planted fault changes the text, keeps every shape, and the
 /// relation that names it fails with its figure while the others hold.
 inline void expect_demo_shows_all(const std::string& out) {
-  const DemoPart right = demo_part(out, 2);
+  const DemoPart right = demo_part(out, 3);
   for (const std::string& line : {right.chunks, right.future})
     EXPECT_TRUE(has(line, "holds, to the bit")) << line;
   EXPECT_TRUE(has(right.positions, "holds")) << right.positions;
   EXPECT_EQ(lines_with(out, "NOT EQUAL").size(), 0U);
   EXPECT_EQ(lines_with(out, "chunks of 1: equal").size(), 1U);
   EXPECT_EQ(lines_with(out, "chunks of 3: equal").size(), 1U);
-  const DemoPart top_left = demo_part(out, 3), restart = demo_part(out, 4), twice = demo_part(out, 5);
+  const DemoPart top_left = demo_part(out, 4), restart = demo_part(out, 5), twice = demo_part(out, 6);
   for (const DemoPart& wrong : {top_left, restart, twice}) {
     EXPECT_NE(wrong.text, right.text);
     EXPECT_TRUE(has(wrong.future, "holds, to the bit")) << wrong.future;
