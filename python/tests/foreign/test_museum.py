@@ -15,8 +15,7 @@ PARAMETERS = {
 
 CASES = museum.cases()
 if not CASES:
-    pytest.skip("no museum: SIGHTLINE_MUSEUM names its folder, ../shared/museum is looked for",
-                allow_module_level=True)
+    pytest.skip("no museum: SIGHTLINE_MUSEUM names its folder", allow_module_level=True)
 
 
 def report_on(path):
