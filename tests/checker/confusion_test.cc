@@ -3,6 +3,7 @@
 // that shares no code with it answers is tested elsewhere.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -10,9 +11,12 @@
 #include "checker/random_scene.h"
 #include "checker/search.h"
 #include "sightline/checker/diagnose.h"
+#include "support/sanitizers.h"
 
 namespace sightline::checker {
 namespace {
+
+using testing::kHasAddressSanitizer;
 
 // True when the declared meaning explains what was seen less than clearly wrong.
 bool is_hidden(const std::vector<Observation>& observations) {
@@ -33,15 +37,16 @@ struct Counts {
 
 // A number from the environment: SIGHTLINE_CONFUSION_SEED begins another set of scenes,
 // SIGHTLINE_CONFUSION_SCENES plants each row that often where it shows, SIGHTLINE_CONFUSION_CONTROLS is the
-// number of right answers.
+// number of right answers. Fewer under AddressSanitizer, which makes each some ten times slower.
 std::uint64_t setting(const char* name, std::uint64_t usual) {
   const char* text = std::getenv(name);
   return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
 }
 
 TEST(ConfusionTest, PlantedFaultsAreNamedFirstAndNoneIsNamedWrong) {
-  const auto num_scenes = static_cast<int>(setting("SIGHTLINE_CONFUSION_SCENES", 3));
-  const int num_tries = 40 * num_scenes;
+  const auto num_scenes =
+      static_cast<int>(setting("SIGHTLINE_CONFUSION_SCENES", kHasAddressSanitizer ? 1 : 3));
+  const int num_tries = std::max(40 * num_scenes, 120);
   std::map<std::string, Counts> by_slug;
   Counts all;
   std::uint64_t seed = setting("SIGHTLINE_CONFUSION_SEED", 0);
@@ -85,7 +90,7 @@ TEST(ConfusionTest, PlantedFaultsAreNamedFirstAndNoneIsNamedWrong) {
   for (const auto& [slug, counts] : by_slug) {
     std::printf("%-28s planted %3d visible %3d named %3d certain %3d\n", slug.c_str(), counts.planted,
                 counts.visible, counts.named, counts.certain);
-    EXPECT_GE(counts.named * 3, counts.visible * 2) << slug;
+    if (counts.visible >= 3) EXPECT_GE(counts.named * 3, counts.visible * 2) << slug;
   }
   std::printf("%-28s planted %3d visible %3d named %3d certain %3d\n", "all", all.planted, all.visible,
               all.named, all.certain);
@@ -94,7 +99,7 @@ TEST(ConfusionTest, PlantedFaultsAreNamedFirstAndNoneIsNamedWrong) {
 
 TEST(ConfusionTest, RightAnswersRaiseNoAlarm) {
   const std::uint64_t first = setting("SIGHTLINE_CONFUSION_SEED", 0) + 1000000;
-  const std::uint64_t num_scenes = setting("SIGHTLINE_CONFUSION_CONTROLS", 100);
+  const std::uint64_t num_scenes = setting("SIGHTLINE_CONFUSION_CONTROLS", kHasAddressSanitizer ? 20 : 100);
   for (std::uint64_t seed = first; seed < first + num_scenes; ++seed) {
     RandomScene scene(seed);
     std::vector<Observation> seen{scene.observation(), scene.observation()};

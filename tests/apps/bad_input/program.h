@@ -12,6 +12,7 @@
 
 #include "model/model_fixtures.h"
 #include "sightline/text/vocabulary.h"
+#include "support/sanitizers.h"
 #include "support/subprocess.h"
 
 namespace sightline::testing {
@@ -29,14 +30,6 @@ inline constexpr std::size_t kPeakBytes = std::size_t{64} << 20;
 /// A run took at most `bytes` of memory, four times that under AddressSanitizer, whose shadow, red zones and
 /// held back memory come on top.
 void expect_peak(const RunResult& result, std::size_t bytes);
-
-/// True where the program is built with AddressSanitizer: rows that limit the address space are skipped by
-/// name.
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kHasAddressSanitizer = true;
-#else
-inline constexpr bool kHasAddressSanitizer = false;
-#endif
 
 /// The commands that open a model, on `path`.
 [[nodiscard]] std::vector<std::vector<std::string>> commands_on(const std::string& path);
