@@ -61,16 +61,19 @@ void add_options(Cli& cli, CheckQuestion& question) {
   cli.positional("DUMP", question.dump.dump, "an .npz or .safetensors file, or a folder of .npy files");
   add_subject_options(cli, question.subject);
   cli.option("--model", question.model.model, "FILE",
-             "a model file or folder; DUMP then holds token ids with log-probabilities or hidden states");
+             "a model file or folder; DUMP then holds token ids with log-probabilities or tensors of layers");
   cli.option(
       "--against", question.model.against, "FILE",
       "with --model, in place of DUMP: another file or folder of the same model, compared without running");
   cli.option("--chunk", question.model.chunk, "N",
              "with --model: tokens of one of their forwards; 0: all at once")
       .range(0, 1 << 20);
-  cli.option(
-      "--tolerance", question.model.tolerance, "NATS",
-      "with --model: by which rounding moves their log-probabilities; about 0.2 for quantised activations");
+  cli.option("--tolerance", question.model.tolerance, "NATS",
+             "with --model: by which rounding moves their log-probabilities, about 0.2 for quantised "
+             "activations; of tensors the "
+             "share of their root mean square");
+  cli.flag("--layers", question.model.layers,
+           "with --model: hold the tensors of layers in DUMP alone, and run no faulted model");
   cli.option("-t,--threads", question.model.threads, "N", "with --model: threads; 0: all").range(0, 1024);
   add_declaration_options(cli, question.declaration);
   cli.option("--axes", question.dump.axes, "ORDER",
@@ -89,16 +92,22 @@ std::optional<checker::ElementType> chosen_type(const CheckQuestion& question) {
   return question.type ? checker::parse_element_type(*question.type) : std::nullopt;
 }
 
-Result<subjects::DumpOptions> dump_options(const CheckQuestion& question) {
-  subjects::DumpOptions options;
-  options.axes = question.dump.axes;
+Result<std::vector<std::pair<std::string, std::string>>> dump_names(const CheckQuestion& question) {
+  std::vector<std::pair<std::string, std::string>> names;
   for (const std::string& name : question.dump.names) {
     const auto equals = name.find('=');
     if (equals == std::string::npos || equals == 0) {
       return fail(ErrorKind::kInvalidArgument, "check: --name {}, expected OURS=THEIRS", name);
     }
-    options.names.emplace_back(name.substr(0, equals), name.substr(equals + 1));
+    names.emplace_back(name.substr(0, equals), name.substr(equals + 1));
   }
+  return names;
+}
+
+Result<subjects::DumpOptions> dump_options(const CheckQuestion& question) {
+  subjects::DumpOptions options;
+  options.axes = question.dump.axes;
+  SIGHTLINE_TRY(options.names, dump_names(question));
   options.type = chosen_type(question);
   return options;
 }
@@ -153,16 +162,18 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
     return fail(ErrorKind::kInvalidArgument, "check: --model needs a DUMP or --against, one of them");
   }
   const ModelQuestion files{.model = question.model.model, .against = question.model.against};
-  if (!files.against.empty() && question.model != files) {
+  if (!files.against.empty() && (question.model != files || !question.dump.names.empty())) {
     return fail(ErrorKind::kInvalidArgument,
-                "check: --chunk, --tolerance and --threads are for a DUMP; with --against nothing is run");
+                "check: --chunk, --tolerance, --threads, --layers and --name are for a DUMP; with --against "
+                "nothing is run");
   }
-  if (!question.dump.axes.empty() || !question.dump.names.empty() || question.type) {
+  if (!question.dump.axes.empty() || question.type) {
     return fail(ErrorKind::kInvalidArgument,
-                "check: --axes, --name and --type are for arrays of attention, not for --model");
+                "check: --axes and --type are for arrays of attention, not for --model");
   }
   ModelQuestion model = question.model;
   model.dump = question.dump.dump;
+  SIGHTLINE_TRY(model.names, dump_names(question));
   Progress progress(err);
   SIGHTLINE_TRY(ModelAnswer answer, check_model(model, [&](int done, int total, std::string_view step) {
                   progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total), step);
@@ -174,7 +185,7 @@ Result<Answer> find_answer(const CheckQuestion& question, Output& err) {
   if (!question.model.model.empty()) return answer_from_model(question, err);
   if (question.model != ModelQuestion{}) {
     return fail(ErrorKind::kInvalidArgument,
-                "check: --against, --chunk, --tolerance and --threads are for --model");
+                "check: --against, --chunk, --tolerance, --threads and --layers are for --model");
   }
   return question.subject.is_given() ? answer_from_subject(question, err) : answer_from_dump(question);
 }
@@ -225,6 +236,7 @@ Result<int> run_check(Invocation& call) {
       "  sightline check --process 'python3 mine.py' --heads 8/2 --head-dim 64 --mask causal\n"
       "  sightline check --library ./libmine.so --mask 'causal & window(16)'\n"
       "  sightline check theirs.json --model model.gguf --tolerance 0.2\n"
+      "  sightline check layers.npz --model model.gguf --layers\n"
       "  sightline check --model model.gguf --against hf-folder\n"
       "Exit: 0 agrees, rounding or a convention; 1 anything else; 65 or 66 when the dump cannot be read.");
   const std::vector<std::string> args = call.args;

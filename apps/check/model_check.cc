@@ -1,6 +1,9 @@
 #include "apps/check/model_check.h"
 
+#include <algorithm>
+
 #include "sightline/model/model_text.h"
+#include "sightline/subjects/model/layer_diagnosis.h"
 #include "sightline/subjects/model/model_files.h"
 #include "sightline/subjects/model/read_model_observations.h"
 
@@ -14,16 +17,23 @@ Result<ModelAnswer> check_model(const ModelQuestion& question,
     return ModelAnswer{std::move(report), question.model.string() + ", as it says and holds"};
   }
   SIGHTLINE_TRY(std::vector<subjects::ModelObservation> texts,
-                subjects::read_model_observations(question.dump));
+                subjects::read_model_observations(question.dump, question.names));
   for (subjects::ModelObservation& text : texts) text.chunk = question.chunk;
   ThreadPool pool(question.threads > 0 ? question.threads : available_threads());
   SIGHTLINE_TRY(Model model, Model::load(question.model.string(), {}, pool));
+  const std::string declared =
+      fmt::format("{}, every layer as the file says; layer 0: {}", question.model.string(),
+                  describe(model.attention_specs().front()));
+  const bool has_logprobs = std::ranges::any_of(
+      texts, [](const subjects::ModelObservation& text) { return !text.logprobs.empty(); });
+  if (question.layers || !has_logprobs) {
+    SIGHTLINE_TRY(checker::Report report, subjects::diagnose_layers(model, texts, question.tolerance));
+    return ModelAnswer{std::move(report), declared};
+  }
   SIGHTLINE_TRY(const ModelText text, load_model_text(question.model.string()));
   SIGHTLINE_TRY(checker::Report report,
                 subjects::diagnose_model(model, text.tokenizer, texts, {question.tolerance, progress}));
-  return ModelAnswer{std::move(report),
-                     fmt::format("{}, every layer as the file says; layer 0: {}", question.model.string(),
-                                 describe(model.attention_specs().front()))};
+  return ModelAnswer{std::move(report), declared};
 }
 
 }  // namespace sightline::apps

@@ -3,7 +3,10 @@
 
 #include <filesystem>
 #include <functional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "sightline/base/error.h"
 #include "sightline/checker/report.h"
@@ -17,6 +20,8 @@ struct ModelQuestion {
   double tolerance = 2e-3;        ///< nats, as in subjects::ModelDiagnosisOptions; without `against`
   std::int64_t chunk = 0;         ///< tokens of one of the other program's forwards; 0: all at once
   int threads = 0;                ///< 0: all
+  bool layers = false;            ///< tensors of layers alone: no faulted runs, and no tokenizer is needed
+  std::vector<std::pair<std::string, std::string>> names;  ///< (our name, the dump's)
 
   friend bool operator==(const ModelQuestion&, const ModelQuestion&) = default;
 };

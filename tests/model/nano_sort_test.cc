@@ -5,31 +5,16 @@
 #include <cmath>
 
 #include "model/model_runner.h"
+#include "model/nano_sort_folder.h"
 #include "sightline/attention/attention.h"
-#include "support/nano_sort.h"
 
 namespace sightline {
 namespace {
 
 using namespace testing;  // NOLINT: fixtures of tests/model
 
-constexpr std::int64_t kBatch = 3, kLength = 11, kHeads = 3, kWidth = 48, kHeadDim = 16;
-
-TestTensor read_tensor(const Json& json) {
-  NanoSortTensor tensor = read_nano_sort_tensor(json);
-  return {std::move(tensor.shape), std::move(tensor.values)};
-}
-
-// minGPT keeps linear weights as [out, in]; GPT-2 folders as [in, out].
-TestTensor turned(const TestTensor& tensor) {
-  TestTensor out{{tensor.shape[1], tensor.shape[0]}, {}};
-  for (std::int64_t j = 0; j < tensor.shape[1]; ++j) {
-    for (std::int64_t i = 0; i < tensor.shape[0]; ++i) {
-      out.values.push_back(tensor.values[static_cast<std::size_t>(i * tensor.shape[1] + j)]);
-    }
-  }
-  return out;
-}
+constexpr std::int64_t kBatch = NanoSort::kBatch, kLength = NanoSort::kLength, kHeads = NanoSort::kHeads,
+                       kHeadDim = NanoSort::kHeadDim;
 
 class NanoSortTest : public ::testing::Test {
  protected:
@@ -37,29 +22,13 @@ class NanoSortTest : public ::testing::Test {
     const auto files = open_nano_sort();
     if (!files) GTEST_SKIP() << "SIGHTLINE_TEST_DATA: nano-sort/model.json or partials.json is not there";
     partials_ = files->partials;
-    std::map<std::string, TestTensor> tensors;
-    for (const auto& [name, value] : *files->model.as_object()) {
-      if (name == "config") continue;
-      TestTensor tensor = read_tensor(value);
-      const bool is_linear = name.find(".c_") != std::string::npos && name.ends_with(".weight");
-      tensors[name] = is_linear ? turned(tensor) : tensor;
-    }
-    const Json config = JsonObject{{"model_type", "gpt2"},
-                                   {"n_embd", kWidth},
-                                   {"n_layer", 3},
-                                   {"n_head", kHeads},
-                                   {"n_positions", kLength},
-                                   {"vocab_size", 3},
-                                   {"activation_function", "gelu_new"},
-                                   {"layer_norm_epsilon", 1e-5},
-                                   {"tie_word_embeddings", false}};
-    write_hf(folder_.file("hf"), tensors, config);
+    write_nano_sort_hf(folder_.file("hf"), *files);
     loaded_ = load_file(folder_.file("hf"), 2);
     for (const float id : partial("idx")) ids_.push_back(static_cast<std::int32_t>(id));
   }
 
   std::vector<float> partial(const std::string& name) const {
-    return read_tensor(*partials_.find(name)).values;
+    return nano_sort_tensor(*partials_.find(name)).values;
   }
 
   Tokens sequence(std::int64_t b) const {

@@ -127,14 +127,19 @@ TEST_F(ModelDiagnosisTest, TheFirstLayerThatDiffersIsFound) {
                                        }
                                      }));
   ASSERT_EQ(states.size(), 3U);
-  for (const auto& [layer, rows] : states) o.hidden.push_back({layer, rows});
+  for (const auto& [layer, rows] : states) o.tensors.push_back({layer, rows});
   EXPECT_EQ(diagnosed({o}).verdict, Verdict::kAgrees);
-  for (double& x : o.hidden[1].rows) x *= 1.1;
-  for (double& x : o.hidden[2].rows) x *= 1.2;
+  for (double& x : o.tensors[1].rows) x *= 1.1;
+  for (double& x : o.tensors[2].rows) x *= 1.2;
   const Report report = diagnosed({o});
-  EXPECT_EQ(report.verdict, Verdict::kUnknown);
+  ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
+  EXPECT_EQ(report.faults.front().slug, "tensor.scaled");
+  EXPECT_EQ(report.faults.front().what, "layer.1.output is ours times 1.1");
+  EXPECT_FALSE(report.faults.front().certain);  // one text
   ASSERT_TRUE(report.first_difference);
   EXPECT_EQ(report.first_difference->tensor, "layer.1.output");
+  o.tensors[1].rows[5] += 1;
+  EXPECT_EQ(diagnosed({o}).verdict, Verdict::kUnknown);
 }
 
 TEST_F(ModelDiagnosisTest, RefusesWhatDoesNotFit) {
@@ -145,8 +150,8 @@ TEST_F(ModelDiagnosisTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused({.ids = {1, 2}, .logprobs = {-1, -2}}));
   EXPECT_TRUE(refused({.ids = {1, 99999}, .logprobs = {-1}}));
   EXPECT_TRUE(refused({.ids = {1, 2}, .logprobs = {}}));
-  EXPECT_TRUE(refused({.ids = {1, 2}, .hidden = {{7, std::vector<double>(48)}}}));
-  EXPECT_TRUE(refused({.ids = {1, 2}, .hidden = {{0, std::vector<double>(47)}}}));
+  EXPECT_TRUE(refused({.ids = {1, 2}, .tensors = {{7, std::vector<double>(48)}}}));
+  EXPECT_TRUE(refused({.ids = {1, 2}, .tensors = {{0, std::vector<double>(47)}}}));
   EXPECT_FALSE(diagnose_model(*loaded_.model, text_->tokenizer, {}).has_value());
 }
 
@@ -170,6 +175,25 @@ TEST_F(ModelDiagnosisTest, FilesAreRead) {
   ASSERT_EQ(dump->size(), 2U);
   EXPECT_NEAR((*dump)[0].logprobs[0], -std::log(3.0), 1e-12);
   EXPECT_NEAR((*dump)[1].logprobs[0], -std::log(3.0), 1e-12);
+  const std::vector<float> heads(12), states(8);
+  ASSERT_TRUE(write_npz(npz,
+                        {{"input_ids", npy_array(std::span<const float>(ids), {2, 2}).value()},
+                         {"theirs", npy_array(std::span<const float>(heads), {2, 3, 2, 1}).value()},
+                         {"hidden.1", npy_array(std::span<const float>(states), {2, 2, 2}).value()}},
+                        true));
+  const std::vector<std::pair<std::string, std::string>> names{{"layer.0.q", "theirs"}};
+  const auto tensors = read_model_observations(npz, names);
+  ASSERT_TRUE(tensors) << tensors.error().message;
+  const std::vector<LayerTensor>& first = tensors->front().tensors;
+  ASSERT_EQ(first.size(), 2U);
+  const LayerTensor& q = first[first[0].tensor == "q" ? 0 : 1];
+  EXPECT_EQ(q.layer, 0);
+  EXPECT_EQ(q.shape, (std::vector<std::int64_t>{3, 2, 1}));
+  EXPECT_EQ(q.rows.size(), 6U);
+  const std::vector<std::pair<std::string, std::string>> absent{{"layer.0.q", "nobody"}};
+  EXPECT_FALSE(read_model_observations(npz, absent));
+  const std::vector<std::pair<std::string, std::string>> wrong{{"layer.zero.q", "theirs"}};
+  EXPECT_FALSE(read_model_observations(npz, wrong));
   for (const char* bad : {"{}", "[]x", R"({"ids": [1.5], "logprobs": [0]})",
                           R"({"ids": [1, 2], "logprobs": ["a"]})", R"({"ids": 3, "logprobs": []})"}) {
     std::ofstream(json) << bad;

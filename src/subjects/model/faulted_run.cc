@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "sightline/generate/generate.h"
 
@@ -10,8 +9,6 @@ namespace sightline::subjects {
 namespace {
 
 constexpr double kRatioCap = 1e4;
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 ModelMisfit compare(const std::vector<double>& observed, const std::vector<double>& ours, double tolerance) {
   ModelMisfit misfit;
@@ -65,45 +62,6 @@ Result<std::optional<ModelMisfit>> ModelRunner::misfit(const ModelObservation& o
     if (entry.logprob) ours.push_back(*entry.logprob);
   }
   return compare(o.logprobs, ours, tolerance_);
-}
-
-Result<std::optional<checker::Difference>> ModelRunner::first_layer(const ModelObservation& o) const {
-  std::map<std::int64_t, const HiddenStates*> wanted;
-  for (const HiddenStates& hidden : o.hidden) wanted[hidden.layer] = &hidden;
-  const std::int64_t length = std::ssize(o.ids);
-  std::optional<checker::Difference> first;
-  const TensorTap tap = [&](std::string_view name, StridedView<const float, 2> rows) {
-    if (first) return;
-    for (const auto& [layer, hidden] : wanted) {
-      if (name != fmt::format("layer.{}.output", layer)) continue;
-      double square = 0;
-      for (const double x : hidden->rows) square += x * x;
-      const double bound = tolerance_ * std::sqrt(square / static_cast<double>(hidden->rows.size()));
-      for (std::int64_t i = 0; i < rows.shape[0] && !first; ++i) {
-        for (std::int64_t j = 0; j < rows.shape[1] && !first; ++j) {
-          const double got = hidden->rows[at(i * rows.shape[1] + j)];
-          const double ours = rows(i, j);
-          if (!(std::abs(got - ours) <= bound))
-            first = checker::Difference{std::string(name), {i, j}, ours, got};
-        }
-      }
-    }
-  };
-  SIGHTLINE_TRY(KvCache cache, make_cache(model_, {.context = length}));
-  const std::vector<SequenceId> sequences{cache.add_sequence()};
-  const std::vector<std::int64_t> offsets{0, length};
-  const std::vector<TokenCoord> coords = coords_range(0, length);
-  const std::vector<std::int64_t> last{length - 1};
-  ForwardBatch batch;
-  batch.sequences = sequences;
-  batch.offsets = offsets;
-  batch.token_ids = o.ids;
-  batch.q_coords = coords;
-  batch.logit_rows = last;
-  std::vector<float> logits(at(model_.spec().vocab_size));
-  SIGHTLINE_CHECK(model_.forward(
-      batch, cache, dense_view<float, 2>(logits.data(), {1, model_.spec().vocab_size}), {}, tap));
-  return first;
 }
 
 }  // namespace sightline::subjects

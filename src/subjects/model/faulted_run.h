@@ -26,10 +26,6 @@ class ModelRunner {
   [[nodiscard]] Result<std::optional<ModelMisfit>> misfit(const ModelObservation& observation,
                                                           std::optional<Fault> fault) const;
 
-  /// The first layer whose hidden states differ by more than the tolerance, in the order of the layers.
-  [[nodiscard]] Result<std::optional<checker::Difference>> first_layer(
-      const ModelObservation& observation) const;
-
  private:
   Model& model_;
   const Tokenizer& tokenizer_;

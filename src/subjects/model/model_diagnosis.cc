@@ -5,6 +5,8 @@
 
 #include "sightline/checker/named_fault.h"
 #include "subjects/model/faulted_run.h"
+#include "subjects/model/layer_findings.h"
+#include "subjects/model/validate_text.h"
 
 namespace sightline::subjects {
 namespace {
@@ -46,46 +48,14 @@ struct Candidate {
   int num_excluding = 0;
 };
 
-Result<void> validate(const Model& model, std::span<const ModelObservation> observations) {
-  if (observations.empty()) return fail(ErrorKind::kInvalidArgument, "check: no text was observed");
-  for (const ModelObservation& o : observations) {
-    const std::int64_t length = std::ssize(o.ids);
-    if (length < 2) return fail(ErrorKind::kInvalidArgument, "check: {} tokens, expected at least 2", length);
-    for (const TokenId id : o.ids) {
-      if (id < 0 || id >= model.spec().vocab_size) {
-        return fail(ErrorKind::kInvalidArgument, "check: token id {} is not below the vocabulary of {}", id,
-                    model.spec().vocab_size);
-      }
-    }
-    if (!o.logprobs.empty() && std::ssize(o.logprobs) != length - 1) {
-      return fail(ErrorKind::kInvalidArgument, "check: {} log-probabilities of {} tokens, expected {}",
-                  o.logprobs.size(), length, length - 1);
-    }
-    if (o.logprobs.empty() && o.hidden.empty()) {
-      return fail(ErrorKind::kInvalidArgument,
-                  "check: nothing was observed, expected log-probabilities or hidden states");
-    }
-    const std::int64_t width = model.spec().model_dim;
-    for (const HiddenStates& hidden : o.hidden) {
-      if (hidden.layer < 0 || hidden.layer >= std::ssize(model.spec().layers)) {
-        return fail(ErrorKind::kInvalidArgument, "check: hidden states of layer {}, the model has {}",
-                    hidden.layer, model.spec().layers.size());
-      }
-      if (std::ssize(hidden.rows) != length * width) {
-        return fail(ErrorKind::kInvalidArgument,
-                    "check: hidden states of layer {} have {} numbers, expected {} x {}", hidden.layer,
-                    hidden.rows.size(), length, width);
-      }
-    }
-  }
-  return {};
-}
-
 class ModelDiagnosis {
  public:
   ModelDiagnosis(Model& model, const Tokenizer& tokenizer, std::span<const ModelObservation> observations,
                  const ModelDiagnosisOptions& options)
-      : runner_(model, tokenizer, options.tolerance), observations_(observations), options_(options) {
+      : model_(model),
+        runner_(model, tokenizer, options.tolerance),
+        observations_(observations),
+        options_(options) {
     for (const ModelObservation& o : observations) {
       if (!o.logprobs.empty() && (shortest_ == nullptr || o.ids.size() < shortest_->ids.size()))
         shortest_ = &o;
@@ -104,14 +74,19 @@ class ModelDiagnosis {
           report.first_difference = {"logprobs", {misfit->token}, misfit->expected, misfit->got};
         }
       }
-      if (!o.hidden.empty() && !layer_) {
-        SIGHTLINE_TRY(layer_, runner_.first_layer(o));
-      }
     }
+    SIGHTLINE_TRY(layers_, find_in_layers(model_, observations_, options_.tolerance));
     report.evidence.push_back(
         {"tolerances lie between the observed log-probabilities and the declared run", declared});
-    if (layer_) report.first_difference = layer_;
-    if (declared <= 1 && !layer_) {
+    report.evidence.insert(report.evidence.end(), layers_.evidence.begin(), layers_.evidence.end());
+    if (layers_.first) report.first_difference = layers_.first;
+    if (!layers_.faults.empty()) {
+      report.verdict = Verdict::kFault;
+      report.faults = layers_.faults;
+      report.summary = layers_.summary();
+      return report;
+    }
+    if (declared <= 1 && !layers_.first) {
       report.first_difference.reset();
       report.verdict = options_.tolerance > 2e-3 ? Verdict::kRounding : Verdict::kAgrees;
       report.summary =
@@ -249,7 +224,8 @@ class ModelDiagnosis {
     if (fitting.empty()) {
       report.verdict = Verdict::kUnknown;
       report.summary = "unknown: it differs from what the file says, and no known fault explains it";
-      if (layer_) report.summary += fmt::format("; {} is the first that differs", layer_->tensor);
+      if (layers_.first)
+        report.summary += fmt::format("; {} is the first that differs", layers_.first->tensor);
       return;
     }
     std::string names;
@@ -268,11 +244,12 @@ class ModelDiagnosis {
                                          : "ambiguous: these texts cannot tell apart " + names;
   }
 
+  Model& model_;
   ModelRunner runner_;
   std::span<const ModelObservation> observations_;
   const ModelDiagnosisOptions& options_;
   const ModelObservation* shortest_ = nullptr;
-  std::optional<checker::Difference> layer_;
+  LayerFindings layers_;
 };
 
 }  // namespace
@@ -280,11 +257,7 @@ class ModelDiagnosis {
 Result<Report> diagnose_model(Model& model, const Tokenizer& tokenizer,
                               std::span<const ModelObservation> observations,
                               const ModelDiagnosisOptions& options) {
-  SIGHTLINE_CHECK(validate(model, observations));
-  if (!(options.tolerance > 0)) {
-    return fail(ErrorKind::kInvalidArgument, "check: tolerance = {}, expected more than 0",
-                options.tolerance);
-  }
+  SIGHTLINE_CHECK(validate_texts(model, observations, options.tolerance));
   return ModelDiagnosis(model, tokenizer, observations, options).report();
 }
 

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include <fmt/ranges.h>
+
 #include "sightline/base/file.h"
 #include "sightline/subjects/dump/dump.h"
 
@@ -64,7 +66,7 @@ class DumpReader {
     } else if (const DumpArray* logits = dump_.find("logits")) {
       SIGHTLINE_CHECK(add_logits(*logits, length));
     }
-    SIGHTLINE_CHECK(add_hidden(length));
+    SIGHTLINE_CHECK(add_tensors());
     return std::move(texts_);
   }
 
@@ -105,18 +107,36 @@ class DumpReader {
     return {};
   }
 
-  Result<void> add_hidden(std::int64_t length) {
-    constexpr std::string_view kPrefix = "hidden.";
+  // hidden.N and layer.N.TENSOR, with an axis of texts in front where the ids have one.
+  Result<void> add_tensors() {
+    const bool has_texts = dump_.find("input_ids")->shape.size() == 2;
     for (const DumpArray& array : dump_.arrays) {
-      if (!array.name.starts_with(kPrefix)) continue;
-      std::int64_t layer = -1;
+      const bool is_hidden = array.name.starts_with("hidden.");
+      if (!is_hidden && !array.name.starts_with("layer.")) continue;
+      LayerTensor tensor;
       const char* end = array.name.data() + array.name.size();
-      const auto [rest, error] = std::from_chars(array.name.data() + kPrefix.size(), end, layer);
-      if (error != std::errc() || rest != end) {
-        return fail(ErrorKind::kInvalidContent, "{}: {}, expected hidden.N", dump_.source, array.name);
+      const auto [rest, error] =
+          std::from_chars(array.name.data() + array.name.find('.') + 1, end, tensor.layer);
+      const bool is_named = is_hidden ? rest == end : end - rest > 1 && *rest == '.';
+      if (error != std::errc() || !is_named) {
+        return fail(ErrorKind::kInvalidContent, "{}: {}, expected hidden.N or layer.N.TENSOR", dump_.source,
+                    array.name);
       }
-      SIGHTLINE_TRY(const auto rows, rows_of(array, {length, 0}));
-      for (std::size_t t = 0; t < texts_.size(); ++t) texts_[t].hidden.push_back({layer, rows[t]});
+      if (!is_hidden) tensor.tensor = std::string(rest + 1, end);
+      tensor.shape = array.shape;
+      if (has_texts || (array.shape.size() == 4 && array.shape.front() == 1)) {
+        if (array.shape.empty() || array.shape.front() != std::ssize(texts_)) {
+          return fail(ErrorKind::kInvalidContent, "{}: {} has shape [{}], expected {} texts first",
+                      dump_.source, array.name, fmt::join(array.shape, ", "), texts_.size());
+        }
+        tensor.shape.erase(tensor.shape.begin());
+      }
+      const std::size_t size = array.values.size() / texts_.size();
+      for (std::size_t t = 0; t < texts_.size(); ++t) {
+        const auto begin = array.values.begin() + static_cast<std::ptrdiff_t>(t * size);
+        tensor.rows.assign(begin, begin + static_cast<std::ptrdiff_t>(size));
+        texts_[t].tensors.push_back(tensor);
+      }
     }
     return {};
   }
@@ -165,9 +185,16 @@ Result<ModelObservation> text_from(const Json& json, const std::string& source) 
 
 }  // namespace
 
-Result<std::vector<ModelObservation>> read_model_observations(const std::filesystem::path& path) {
+Result<std::vector<ModelObservation>> read_model_observations(
+    const std::filesystem::path& path, std::span<const std::pair<std::string, std::string>> names) {
   if (path.extension() != ".json") {
-    SIGHTLINE_TRY(const Dump dump, read_dump(path));
+    SIGHTLINE_TRY(Dump dump, read_dump(path));
+    for (const auto& [ours, theirs] : names) {
+      const auto found = std::ranges::find(dump.arrays, theirs, &DumpArray::name);
+      if (found == dump.arrays.end())
+        return fail(ErrorKind::kInvalidContent, "{}: there is no array {}", dump.source, theirs);
+      found->name = ours;
+    }
     return DumpReader(dump).read();
   }
   SIGHTLINE_TRY(const std::string content, read_file(path, kMaxJsonBytes));

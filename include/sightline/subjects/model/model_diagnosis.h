@@ -2,44 +2,30 @@
 // our own run, and against runs with each fault planted.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "sightline/base/error.h"
 #include "sightline/checker/report.h"
 #include "sightline/model/model.h"
+#include "sightline/subjects/model/model_observation.h"
 #include "sightline/text/tokenizer.h"
 
 namespace sightline::subjects {
 
-/// Hidden states after one block.
-struct HiddenStates {
-  std::int64_t layer = 0;
-  std::vector<double> rows;  ///< [num_tokens, hidden width]
-};
-
-/// One text as another program ran it.
-struct ModelObservation {
-  std::vector<TokenId> ids;
-  std::int64_t chunk = 0;        ///< tokens of one of its forwards; 0: all at once
-  std::vector<double> logprobs;  ///< [num_tokens - 1], natural, of each token given those before it; or empty
-  std::vector<HiddenStates> hidden;
-};
-
 struct ModelDiagnosisOptions {
   /// Nats by which rounding may move a log-probability: 2e-3 for float32, about 0.2 for programs that
-  /// quantise activations. Hidden states may differ by this share of their root mean square.
+  /// quantise activations. Tensors of layers may differ by this share of their root mean square.
   double tolerance = 2e-3;
   std::function<void(int done, int total, std::string_view step)> progress{};
 };
 
 /// Explains the observations: `agrees` or `rounding` when every number lies within the tolerance, a fault by
 /// name when the model with it planted in every layer does (rows of the fault table that the engine can run,
-/// with their parameters measured), `unknown` otherwise. With hidden states, `first_difference` is the first
-/// layer that differs. Certain: two observations exclude every other fault by ten times the tolerance.
+/// with their parameters measured), `unknown` otherwise. Tensors of layers are looked at first: where the
+/// first that differs is explained by itself, that is the answer (see diagnose_layers). Certain: two
+/// observations exclude every other fault by ten times the tolerance.
 ///
 /// Errors (kInvalidArgument): no observation, fewer than 2 tokens, ids outside the vocabulary, arrays of
 /// other sizes, nothing observed; those of running the model. Cost: about a hundred forwards of the shortest
