@@ -1,7 +1,8 @@
 """Releases of other libraries that shipped a fault, run for real: each in a virtual environment of its own.
 
-A case is a file with declared(), inputs() and subject(**inputs()), and an install line in its docstring. Here are
-its environment and the run in it; what its words mean to Sightline is in museum_words.py.
+A case is a file with declared(), inputs() and subject(**inputs()), and an install line in its docstring; where a
+later release is right, a line "Mended:" installs that one. Here are the environments and the runs in them; what the
+words of a case mean to Sightline is in museum_words.py.
 """
 import ast
 import hashlib
@@ -40,10 +41,13 @@ def slug_of(path):
     return None if name.startswith("control.") else name
 
 
-def installs(path):
-    """The install line as lists of arguments to pip install, in order."""
+def installs(path, mended=False):
+    """The install line as lists of arguments to pip install, in order; None where nothing is known to be mended."""
     doc = ast.get_docstring(ast.parse(path.read_text()))
-    line = re.search(r"Install:(.*)", doc, re.S).group(1)
+    found = re.search(r"Mended:(.*?)\nInstall:" if mended else r"Install:(.*)", doc, re.S)
+    if not found:
+        return None
+    line = found.group(1)
     line = re.sub(r"\(.*?\)", " ", line).replace(", plus ", " && pip install ")
     parts = [shlex.split(part) for part in line.split("&&")]
     assert all(part[:2] == ["pip", "install"] for part in parts), line
@@ -92,18 +96,27 @@ def _tools(path):
     return folder
 
 
-def environment(path):
+def _home(requirements):
+    """The folder of an environment, named after the first case that wants it: "60", or "53-mended"."""
+    for path in cases():
+        for mended in (False, True):
+            if installs(path, mended) == requirements:
+                return cache() / (path.stem.split("_")[0] + ("-mended" if mended else ""))
+    raise ValueError(requirements)
+
+
+def environment(path, mended=False):
     """The case's environment, made when it is missing: the path of its Python. Cases that install the same share it."""
     _tools(path)
-    home = cache() / next(p for p in cases() if installs(p) == installs(path)).stem.split("_")[0]
+    home = _home(installs(path, mended))
     python = home / "bin" / "python"
-    wanted = json.dumps(installs(path))
+    wanted = json.dumps(installs(path, mended))
     made = home / "installed.json"
     if made.exists() and made.read_text() == wanted:
         return python
     _run("python3.11" if sys.version_info[:2] != (3, 11) else sys.executable, "-m", "venv", "--without-pip",
          "--clear", home)
-    for requirements in installs(path):
+    for requirements in installs(path, mended):
         if any(r.startswith("torch==") for r in requirements):
             target = _torch(python, requirements)
             site = next((home / "lib").glob("python*")) / "site-packages"
@@ -115,11 +128,11 @@ def environment(path):
     return python
 
 
-def answers(path):
+def answers(path, mended=False):
     """What the release declares, was asked and answered: (declared, list of probes as dicts of arrays)."""
-    python = environment(path)
+    python = environment(path, mended)
     key = hashlib.sha256(path.read_bytes() + WORKER.read_bytes()).hexdigest()[:16]
-    kept = cache() / f"{path.stem}-{key}.npz"
+    kept = cache() / f"{path.stem}{'-mended' if mended else ''}-{key}.npz"
     if not kept.exists():
         _run(python, WORKER, path, NUM_PROBES, kept, path=_tools(path))
     with np.load(kept) as arrays:
