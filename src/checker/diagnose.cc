@@ -5,6 +5,7 @@
 
 #include "checker/next_probe.h"
 #include "checker/ranking.h"
+#include "checker/rounded_inside.h"
 #include "checker/search.h"
 #include "sightline/checker/named_fault.h"
 
@@ -80,11 +81,22 @@ std::vector<Candidate> one_of_each(const std::vector<Candidate>& candidates) {
   return distinct;
 }
 
+bool is_size_of_mask(const MaskSpec& mask, double n) {
+  return std::ranges::any_of(mask.nodes, [&](const MaskNode& node) {
+    return (node.op == MaskOp::kWindow || node.op == MaskOp::kChunk) && static_cast<double>(node.n) == n;
+  });
+}
+
+// A ring is as large as a window; one that is not is less likely than a table that is too short.
 // A parameter that had to be measured makes an explanation less simple than one that stands in the table.
-int complexity(const Candidate& candidate) {
+int complexity(const MaskSpec& mask, const Candidate& candidate) {
   int measured = 0;
   for (const Fault& fault : candidate.faults) {
     for (std::size_t i = 0; i < fault.values.size(); ++i) {
+      if (fault.kind->parameters[i].name == "slots") {
+        measured += is_size_of_mask(mask, fault.values[i]) ? 0 : 2;
+        continue;
+      }
       const double usual = fault.kind->parameters[i].value;
       if (std::abs(fault.values[i]) != std::abs(usual)) ++measured;
     }
@@ -93,12 +105,12 @@ int complexity(const Candidate& candidate) {
 }
 
 // Of several explanations that fit, the simplest: a window that reaches everything is no window.
-std::vector<Candidate> simplest(const std::vector<Candidate>& fitting) {
+std::vector<Candidate> simplest(const MaskSpec& mask, const std::vector<Candidate>& fitting) {
   if (fitting.empty()) return {};
-  const int least = complexity(*std::ranges::min_element(fitting, {}, complexity));
+  const auto of = [&](const Candidate& c) { return complexity(mask, c); };
+  const int least = of(*std::ranges::min_element(fitting, {}, of));
   std::vector<Candidate> out;
-  std::ranges::copy_if(fitting, std::back_inserter(out),
-                       [&](const Candidate& c) { return complexity(c) == least; });
+  std::ranges::copy_if(fitting, std::back_inserter(out), [&](const Candidate& c) { return of(c) == least; });
   return out;
 }
 
@@ -184,7 +196,9 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   std::ranges::copy_if(singles, std::back_inserter(fitting),
                        [](const Candidate& c) { return c.score.worst <= kFits; });
   if (fitting.empty()) fitting = try_pairs(searcher, all, singles);
-  fitting = one_of_each(simplest(fitting));
+  const bool is_estimate = fitting.empty();  // what rounds in a half type fits no prediction exactly
+  if (is_estimate) fitting = rounded_inside(observations);
+  fitting = one_of_each(simplest(observations.front().spec.mask, fitting));
 
   Report report;
   report.first_difference = first;
@@ -204,7 +218,7 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   const bool is_ambiguous = fitting.size() > 1;
   report.verdict = is_ambiguous ? Verdict::kAmbiguous : Verdict::kFault;
   for (const Candidate& c : fitting) {
-    const bool certain = !is_ambiguous && is_certain(c, singles);
+    const bool certain = !is_ambiguous && !is_estimate && is_certain(c, singles);
     for (const Fault& fault : c.faults) report.faults.push_back(named(fault, c.score, certain));
   }
   if (!is_ambiguous) {

@@ -7,6 +7,8 @@
 namespace sightline::checker {
 namespace {
 
+constexpr double kMaxKept = 5;  ///< first keys that a cache may keep when the others move
+
 void add_range(std::vector<double>& values, std::int64_t begin, std::int64_t end) {
   for (std::int64_t x = begin; x < end; ++x) values.push_back(static_cast<double>(x));
 }
@@ -152,6 +154,24 @@ void set_unwritten(const Observation& o, Hypothesis& h) {
   h.values.push_back(static_cast<double>(num_nan_rows(o)));  // read off
 }
 
+void set_windows(const Observation& o, Hypothesis& h) {
+  add_range(h.values, 1, std::min<std::int64_t>(o.kv_len(), 512));
+}
+
+void set_taken(const Observation& o, Hypothesis& h) {
+  h.values = {8, 2, 4, 16, 32, 64, 1.5, 3, 6, 10, 128};
+  std::erase(h.values, o.spec.rope.scaling.factor);
+  h.is_continuous = h.is_logarithmic = true;
+}
+
+void set_moved(const Observation&, Hypothesis& h) {
+  add_range(h.values, -8, 25);
+  std::erase(h.values, 0.0);
+  sort_by_size(h.values);
+}
+
+void set_backward_keys(const Observation&, Hypothesis& h) { h.values = {0, 1, -1}; }
+
 bool is_zero(const std::vector<double>& x) {
   return !x.empty() && std::ranges::all_of(x, [](double y) { return y == 0; });
 }
@@ -178,9 +198,13 @@ bool can_show(const FaultKind& kind, const Observation& o) {
                           kind.variant == "bias_as_boolean";
   if (is_of_bias && o.bias.empty()) return false;
   if (kind.variant == "zero_keys" && !has_zero_key(o)) return false;
+  if (kind.variant == "moved" || kind.variant == "over_all")
+    return o.is_self_attention() && o.kv_len() > o.q_len();
   const bool has_cached = o.is_self_attention() && (o.kv_len() > o.q_len() || o.call_begins.size() > 1);
   const bool is_of_cached = kind.variant == "cached_keys" || kind.variant == "cached_values" ||
-                            kind.variant == "merged" || kind.variant == "previous_call";
+                            kind.variant == "merged" || kind.variant == "previous_call" ||
+                            kind.variant == "later" || kind.variant == "alibi_right" ||
+                            kind.variant == "previous_mask";
   return has_cached || !is_of_cached;
 }
 
@@ -191,18 +215,34 @@ struct Search {
 
 // By the name of the parameter, which means the same in every row.
 constexpr Search kSearches[] = {
-    {"offset", set_offsets}, {"keys", set_window_keys},       {"fill", set_fills},
-    {"theta", set_thetas},   {"rows", set_table_rows},        {"factor", set_factors},
-    {"rule", set_rules},     {"origin", set_origins},         {"slots", set_slots},
-    {"newest", set_newest},  {"slots_read", set_empty_slots}, {"times", set_times},
-    {"bits", set_bits},      {"head_dim", set_head_dims},     {"unwritten", set_unwritten},
+    {"offset", set_offsets},
+    {"keys", set_window_keys},
+    {"fill", set_fills},
+    {"theta", set_thetas},
+    {"rows", set_table_rows},
+    {"factor", set_factors},
+    {"rule", set_rules},
+    {"origin", set_origins},
+    {"slots", set_slots},
+    {"newest", set_newest},
+    {"slots_read", set_empty_slots},
+    {"times", set_times},
+    {"bits", set_bits},
+    {"head_dim", set_head_dims},
+    {"unwritten", set_unwritten},
+    {"window", set_windows},
+    {"taken", set_taken},
+    {"moved", set_moved},
+    {"window_keys", set_backward_keys},
 };
 
 }  // namespace
 
 Fault Hypothesis::fault(double value) const {
   if (values.empty()) return {kind, {}};
-  return {kind, {value}};
+  std::vector<double> all{value};
+  all.insert(all.end(), rest.begin(), rest.end());
+  return {kind, all};
 }
 
 std::vector<Hypothesis> hypotheses(std::span<const Observation> observations) {
@@ -213,7 +253,7 @@ std::vector<Hypothesis> hypotheses(std::span<const Observation> observations) {
     const auto shows =
         std::ranges::find_if(observations, [&](const Observation& o) { return can_show(kind, o); });
     if (shows == observations.end()) continue;
-    Hypothesis h{&kind, {}, false, false};
+    Hypothesis h{&kind, {}, {}, false, false};
     if (!kind.parameters.empty()) {
       const auto search = std::ranges::find(kSearches, kind.parameters.front().name, &Search::parameter);
       if (search == std::end(kSearches)) {
@@ -223,7 +263,15 @@ std::vector<Hypothesis> hypotheses(std::span<const Observation> observations) {
         if (h.values.empty()) continue;
       }
     }
-    all.push_back(std::move(h));
+    if (kind.parameters.size() < 2) {
+      all.push_back(std::move(h));
+      continue;
+    }
+    // 0 is an offset of all that follows.
+    for (double kept = 1; kept < kMaxKept; ++kept) {
+      h.rest = {kept};
+      all.push_back(h);
+    }
   }
   return all;
 }

@@ -9,11 +9,12 @@
 
 namespace sightline::checker {
 
-/// A row of the fault table with the values that its one parameter may take; rows without a parameter have a
-/// single value.
+/// A row of the fault table with the values that its first parameter may take; rows without a parameter have
+/// a single value. A row with a second parameter has one hypothesis for each value of that.
 struct Hypothesis {
   const FaultKind* kind = nullptr;
   std::vector<double> values;   ///< to try, simplest first; empty: the row has no parameter
+  std::vector<double> rest;     ///< values of the parameters behind the first
   bool is_continuous = false;   ///< between two values others may be meant: refine
   bool is_logarithmic = false;  ///< refine the logarithm
 

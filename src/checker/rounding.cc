@@ -7,6 +7,8 @@ namespace sightline::checker {
 namespace {
 
 constexpr double kMargin = 8.0;
+// Of a weight. Gradients of weights that may be anything would be explained by anything.
+constexpr double kMostOfWeight = 1.0 / 40;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -111,7 +113,47 @@ void RoundingBounds::set_weights(const RowResult& r, double* to) const {
   }
 }
 
-std::vector<double> RoundingBounds::of_gradient(const std::vector<double>& gradient) const {
+void RoundingBounds::add_gradient_errors(const RowResult& r, const double* d_out, GradientErrors& to) const {
+  const int kv_head = kv_head_for(heads_, r.head);
+  const auto norm = [&](const double* x) {
+    double sum = 0;
+    for (int c = 0; c < heads_.v_head_dim; ++c) sum += x[c] * x[c];
+    return std::sqrt(sum);
+  };
+  std::vector<double> d_p(at(r.num_keys), 0.0);
+  double mean_d_p = 0;
+  for (std::int64_t j = 0; j < r.num_keys; ++j) {
+    if (r.weights[j] == 0) continue;
+    const double* v = v_->data() + (j * heads_.num_kv_heads + kv_head) * heads_.v_head_dim;
+    for (int c = 0; c < heads_.v_head_dim; ++c) d_p[at(j)] += d_out[c] * v[c];
+    mean_d_p += r.weights[j] * d_p[at(j)];
+  }
+  const double mean_error = mean_score_error(r);
+  const double d_out_norm = norm(d_out);
+  const double out_norm = norm(r.out);
+  // Products of a half type accumulate in f32; the outputs of which the row term is made are of the half
+  // type.
+  const double d_p_unit = std::min(unit_, unit_roundoff(ElementType::kF32));
+  const double row_term_error =
+      unit_ * d_out_norm * out_norm / std::sqrt(static_cast<double>(heads_.v_head_dim));
+  const double per_component = 1 / std::sqrt(static_cast<double>(heads_.qk_head_dim));
+  const std::int64_t row = r.row * heads_.num_q_heads + r.head;
+  for (std::int64_t j = 0; j < r.num_keys; ++j) {
+    const double w = r.weights[j];
+    if (w == 0) continue;
+    const std::int64_t key = j * heads_.num_kv_heads + kv_head;
+    const double weight_error = std::min(kMostOfWeight, unit_ + score_error(r, j) + mean_error);
+    const double v_norm = norm(v_->data() + key * heads_.v_head_dim);
+    const double d_s_error = w * (weight_error * std::abs(d_p[at(j)] - mean_d_p) +
+                                  d_p_unit * d_out_norm * (v_norm + out_norm) + row_term_error);
+    to.d_q[at(row)] += scale_ * d_s_error * k_norms_[at(key)] * per_component;
+    to.d_k[at(key)] += scale_ * d_s_error * q_norms_[at(row)] * per_component;
+    to.d_v[at(key)] += w * weight_error * d_out_norm / std::sqrt(static_cast<double>(heads_.v_head_dim));
+  }
+}
+
+std::vector<double> RoundingBounds::of_gradient(const std::vector<double>& gradient,
+                                                const std::vector<double>& errors) const {
   double sum = 0;
   double count = 0;
   for (const double x : gradient) {
@@ -120,8 +162,12 @@ std::vector<double> RoundingBounds::of_gradient(const std::vector<double>& gradi
     ++count;
   }
   const double rms = std::sqrt(sum / std::max(count, 1.0));
+  const std::size_t dim = errors.empty() ? 1 : std::max<std::size_t>(1, gradient.size() / errors.size());
   std::vector<double> bounds;
-  for (const double x : gradient) bounds.push_back(usable(2.0 * unit_ * (std::abs(x) + rms)));
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const double error = errors.empty() ? 0.0 : errors[i / dim];
+    bounds.push_back(usable(2.0 * unit_ * (std::abs(gradient[i]) + rms) + error));
+  }
   return bounds;
 }
 

@@ -23,6 +23,11 @@ struct RowResult {
   double lse = 0;
 };
 
+/// Of each query row and head, and of each key and key head: how far rounding moves their gradients.
+struct GradientErrors {
+  std::vector<double> d_q, d_k, d_v;
+};
+
 /// Bounds for results of one observation, in the type it was computed in with f32 accumulation.
 ///
 /// Score of a pair: e = 2u (scale |q||k| + 1), since both rotations and the product round at |q||k|.
@@ -44,8 +49,16 @@ class RoundingBounds {
   void add_lse(const RowResult& result, std::vector<double>& to) const;
   /// Writes num_keys bounds of weights.
   void set_weights(const RowResult& result, double* to) const;
-  /// Bounds of a gradient: its numbers round at the size of their neighbours.
-  [[nodiscard]] std::vector<double> of_gradient(const std::vector<double>& gradient) const;
+  /// What rounding one row's scores, weights and products may move in its head's gradients, added up.
+  /// `d_out` [v_head_dim]: upstream of the row. With dS_j = w_j (dP_j - D), whose error is
+  /// w_j ((e_j + mean e) |dP_j - D| + u32 |dO| (|v_j| + |o|) + u |dO| |o| / sqrt(dim)):
+  ///   d_q: scale sum_j err(dS_j) |k_j|, d_k: scale sum err(dS_j) |q|, d_v: sum w_j (u + e_j + mean e) |dO|,
+  /// vectors at the size of their mean component.
+  void add_gradient_errors(const RowResult& result, const double* d_out, GradientErrors& to) const;
+  /// Bounds of a gradient with `errors` for each of its heads: besides them its numbers round at the size of
+  /// their neighbours.
+  [[nodiscard]] std::vector<double> of_gradient(const std::vector<double>& gradient,
+                                                const std::vector<double>& errors) const;
 
   /// The smallest bound: what differs by less is subnormal or nearly so.
   static constexpr double kSmallest = 1e-30;

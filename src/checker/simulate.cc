@@ -1,6 +1,7 @@
 #include "checker/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -179,6 +180,51 @@ void free_tail_padding(std::span<const TokenCoord> coords, PredictedArray& d) {
   }
 }
 
+// From the weights of the faulted forward.
+Result<GradientErrors> gradient_errors(const Observation& o, const RoundingBounds& bounds,
+                                       const Faulted& faulted, const reference::AttentionInputs& in) {
+  const HeadSpec& heads = o.spec.heads;
+  reference::Deviation deviation = faulted.deviation;
+  deviation.out_layout = reference::OutLayout::kTokensFirst;
+  deviation.lse_is_base_2 = false;
+  const reference::Keep keep{.weights = true, .only = {}};
+  SIGHTLINE_TRY(reference::AttentionOutputs got,
+                reference::attention_forward(faulted.spec, in, keep, deviation));
+  if (deviation.backward_mask) {
+    // The backward's weights are e^(score - lse of the forward), also where only the backward looks.
+    AttentionSpec wider = faulted.spec;
+    wider.mask = *deviation.backward_mask;
+    SIGHTLINE_TRY(reference::AttentionOutputs seen, reference::attention_forward(wider, in, keep, deviation));
+    for (std::int64_t i = 0; i < o.q_len(); ++i) {
+      for (int h = 0; h < heads.num_q_heads; ++h) {
+        const auto row = at(i * heads.num_q_heads + h);
+        const double times = std::exp(seen.lse[row] - got.lse[row]);
+        if (!std::isfinite(times)) continue;
+        double* weights = seen.weights.data() + (h * o.q_len() + i) * o.kv_len();
+        for (std::int64_t j = 0; j < o.kv_len(); ++j) weights[j] *= times;
+      }
+    }
+    got.weights = std::move(seen.weights);
+  }
+  GradientErrors errors;
+  errors.d_q.assign(at(o.q_len() * heads.num_q_heads), 0.0);
+  errors.d_k.assign(at(o.kv_len() * heads.num_kv_heads), 0.0);
+  errors.d_v = errors.d_k;
+  for (std::int64_t i = 0; i < o.q_len(); ++i) {
+    for (int h = 0; h < heads.num_q_heads; ++h) {
+      const std::int64_t row = i * heads.num_q_heads + h;
+      const RowResult result{i,
+                             h,
+                             o.kv_len(),
+                             got.weights.data() + (h * o.q_len() + i) * o.kv_len(),
+                             got.out.data() + row * heads.v_head_dim,
+                             got.lse[at(row)]};
+      bounds.add_gradient_errors(result, o.d_out.data() + row * heads.v_head_dim, errors);
+    }
+  }
+  return errors;
+}
+
 Result<void> add_gradients(const Observation& o, const RoundingBounds& bounds, const Faulted& faulted,
                            Prediction& to) {
   const HeadSpec& heads = o.spec.heads;
@@ -192,9 +238,10 @@ Result<void> add_gradients(const Observation& o, const RoundingBounds& bounds, c
   deviation.padding_unwritten = false;  // whatever stands there is no size to round at
   SIGHTLINE_TRY(const reference::AttentionGradients grads,
                 reference::attention_backward(faulted.spec, in.get(), upstream, deviation));
-  if (!o.d_q.empty()) to.d_q = {grads.d_q, bounds.of_gradient(grads.d_q)};
-  if (!o.d_k.empty()) to.d_k = {grads.d_k, bounds.of_gradient(grads.d_k)};
-  if (!o.d_v.empty()) to.d_v = {grads.d_v, bounds.of_gradient(grads.d_v)};
+  SIGHTLINE_TRY(const GradientErrors errors, gradient_errors(o, bounds, faulted, in.get()));
+  if (!o.d_q.empty()) to.d_q = {grads.d_q, bounds.of_gradient(grads.d_q, errors.d_q)};
+  if (!o.d_k.empty()) to.d_k = {grads.d_k, bounds.of_gradient(grads.d_k, errors.d_k)};
+  if (!o.d_v.empty()) to.d_v = {grads.d_v, bounds.of_gradient(grads.d_v, errors.d_v)};
   if (faulted.deviation.padding_unwritten) {
     free_tail_padding(o.q_coords, to.d_q);
     free_tail_padding(o.kv_coords, to.d_k);

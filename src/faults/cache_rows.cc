@@ -38,6 +38,29 @@ Result<void> rotated_twice(const Fault&, CallCoords& call) {
   return {};
 }
 
+// Keys of the first call moved to the positions that are declared, all but the first `kept`, and are rotated
+// as they were `moved` positions further on.
+Result<void> moved_unturned(const Fault& fault, CallCoords& call) {
+  if (call.num_cached > 0) return {};
+  const auto kept = static_cast<std::size_t>(std::max(0.0, fault.value("kept")));
+  for (std::size_t j = kept; j < call.kv_rope_pos.size(); ++j) {
+    call.kv_rope_pos[j] += static_cast<std::int64_t>(fault.value("moved"));
+  }
+  return {};
+}
+
+// Keys of the first call moved to the positions that are declared, all but the first `kept`, by a rotation
+// over the whole head where a part rotates.
+Result<void> moved_over_all(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  const int head_dim = spec.heads.qk_head_dim;
+  if (spec.rope.pairing == RopePairing::kNone || spec.rope.rotary_dim == head_dim || head_dim % 2 != 0) {
+    return not_applicable(fault, "the whole head rotates, or nothing");
+  }
+  deviation.moved_over_all = static_cast<std::int64_t>(fault.value("moved"));
+  deviation.moved_kept = static_cast<std::int64_t>(std::max(0.0, fault.value("kept")));
+  return {};
+}
+
 Result<void> not_rerotated(const Fault& fault, Trace& trace) {
   bool changed = false;
   for (TraceStep& step : trace.steps) {
@@ -106,6 +129,12 @@ Result<void> zero_keys_uncounted(const Fault&, const AttentionSpec&, Deviation& 
   return {};
 }
 
+Result<void> overwritten(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_slots(fault));
+  deviation.num_slots_kept = static_cast<std::int64_t>(fault.value("slots"));
+  return {};
+}
+
 void wrap(std::int64_t num_slots, std::vector<std::int64_t>& positions) {
   for (std::int64_t& p : positions) p = (p % num_slots + num_slots) % num_slots;
 }
@@ -164,6 +193,9 @@ std::vector<FaultKind> cache_rows() {
           keys_rotated_by_slot, {slots}),
       row("cache.ring_wrap/rotation", kSlot, "queries and keys are rotated by slots of a ring",
           all_rotated_by_slot, {slots}),
+      row("cache.ring_wrap/overwritten", kSlot,
+          "the keys of a call overwrite slots of a ring that its first queries still need", overwritten,
+          {slots}),
       row("cache.valid_length/newest_unread", kSlot, "the newest slots are not read", newest_unread,
           {{"newest", 1, "keys at the end that are not read", true}}),
       row("cache.valid_length/before_write", kSlot,
@@ -182,6 +214,14 @@ std::vector<FaultKind> cache_rows() {
           {{"offset", 0, "positions added in calls after the first; 0: restart", true}}),
       row("cache.shift_rerotation/rotated_twice", kSlot,
           "keys that did not move are rotated by their position a second time", rotated_twice),
+      row("cache.shift_rerotation/moved", kSlot,
+          "keys of the first call but some first ones have moved up and keep their old rotation",
+          moved_unturned,
+          {{"moved", 4, "positions by which they moved", true}, {"kept", 0, "first keys that stay", true}}),
+      row("cache.shift_rerotation/over_all", kSlot,
+          "keys of the first call but some first ones have moved up and were turned over the whole head",
+          moved_over_all,
+          {{"moved", 4, "positions by which they moved", true}, {"kept", 0, "first keys that stay", true}}),
       row("cache.shift_rerotation/not_rerotated", kSlot,
           "keys move to new positions and keep their old rotation", not_rerotated),
       row("cache.rollback", kSlot, "rejected draft tokens stay in the cache", not_rolled_back),

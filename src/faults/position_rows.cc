@@ -38,6 +38,25 @@ Result<void> exponent_of_all_dims(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+Result<void> other_partner(const Fault& fault, const AttentionSpec& spec, reference::Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_rotation(fault, spec));
+  if (spec.rope.pairing != RopePairing::kHalfSplit || spec.rope.rotary_dim == spec.heads.qk_head_dim) {
+    return not_applicable(fault, "the rotation is over the whole head, or of neighbours");
+  }
+  deviation.rope_partner_of_head = true;
+  return {};
+}
+
+Result<void> other_factor(const Fault& fault, AttentionSpec& spec) {
+  SIGHTLINE_CHECK(needs_rotation(fault, spec));
+  const RopeScalingKind kind = spec.rope.scaling.kind;
+  if (kind == RopeScalingKind::kNone || kind == RopeScalingKind::kDivisors || !(fault.value("taken") > 0)) {
+    return not_applicable(fault, "the frequencies are not scaled by a factor");
+  }
+  spec.rope.scaling.factor = fault.value("taken");
+  return {};
+}
+
 Result<void> scaling_missing(const Fault& fault, AttentionSpec& spec) {
   SIGHTLINE_CHECK(needs_rotation(fault, spec));
   spec.rope.scaling = {};
@@ -63,6 +82,15 @@ Result<void> magnitude_of_formula(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+// What should multiply cos and sin multiplies every logit.
+Result<void> magnitude_on_logits(const Fault& fault, AttentionSpec& spec) {
+  SIGHTLINE_CHECK(needs_rotation(fault, spec));
+  const double magnitude = spec.rope.cos_sin_magnitude;
+  spec.score.softmax_scale = softmax_scale(spec.score, spec.heads) * magnitude * magnitude;
+  spec.rope.cos_sin_magnitude = 1;
+  return {};
+}
+
 Result<void> keys_go_stale(const Fault& fault, AttentionSpec& spec) {
   const RopeScalingKind kind = spec.rope.scaling.kind;
   if (kind != RopeScalingKind::kDynamicNtk && kind != RopeScalingKind::kLongRope) {
@@ -76,6 +104,13 @@ Result<void> table_clamped(const Fault& fault, CallCoords& call) {
   const auto last = static_cast<std::int64_t>(fault.value("rows")) - 1;
   for (std::int64_t& p : call.q_rope_pos) p = std::min(p, last);
   for (std::int64_t& p : call.kv_rope_pos) p = std::min(p, last);
+  return {};
+}
+
+Result<void> table_wrapped(const Fault& fault, CallCoords& call) {
+  const auto rows = std::max<std::int64_t>(1, static_cast<std::int64_t>(fault.value("rows")));
+  for (std::int64_t& p : call.q_rope_pos) p = (p % rows + rows) % rows;
+  for (std::int64_t& p : call.kv_rope_pos) p = (p % rows + rows) % rows;
   return {};
 }
 
@@ -137,6 +172,12 @@ Result<void> plain_slopes(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+Result<void> lost_in_decode(const Fault& fault, const AttentionSpec& spec, reference::Deviation& deviation) {
+  if (spec.score.alibi_slopes.empty()) return not_applicable(fault, "the layer has no ALiBi slopes");
+  deviation.alibi_lost_in_decode = true;
+  return {};
+}
+
 }  // namespace
 
 std::vector<FaultKind> position_rows() {
@@ -149,13 +190,19 @@ std::vector<FaultKind> position_rows() {
       row("rope.partial_dim/all", kPosition, "all dimensions rotate where a part should", all_dims),
       row("rope.partial_dim/exponent", kPosition,
           "a part rotates at frequencies whose exponent counts all dimensions", exponent_of_all_dims),
+      row("rope.partial_dim/partner", kPosition,
+          "half of the head, not of its rotary part, lies between partners", other_partner),
       row("rope.scaling_missing", kPosition, "the frequencies are not scaled", scaling_missing),
+      row("rope.scaling_missing/factor", kPosition, "the frequencies are scaled by another factor",
+          other_factor, {{"taken", 8, "the factor taken"}}),
       row("rope.yarn_magnitude/ignored", kPosition, "the magnitude of cos and sin is left at 1",
           magnitude_ignored),
       row("rope.yarn_magnitude/squared", kPosition, "the magnitude of cos and sin is applied twice",
           magnitude_squared),
       row("rope.yarn_magnitude/formula", kPosition,
           "the magnitude of cos and sin is 0.1 ln(factor) + 1, whatever was given", magnitude_of_formula),
+      row("rope.yarn_magnitude/on_logits", kPosition,
+          "the magnitude of cos and sin multiplies every logit instead", magnitude_on_logits),
       row("rope.low_precision/frequencies", kPosition, "frequencies are held in a half type",
           frequencies_rounded, {kBits}),
       row("rope.low_precision/angles", kPosition, "angles are held in a half type", angles_rounded, {kBits}),
@@ -165,6 +212,8 @@ std::vector<FaultKind> position_rows() {
           {kBits}),
       row("rope.table_bounds", kPosition, "positions beyond the table are clamped to its last row",
           table_clamped, {{"rows", 64, "rows of the table", true}}),
+      row("rope.table_bounds/wrapped", kPosition, "positions beyond the table begin at its first row again",
+          table_wrapped, {{"rows", 64, "rows of the table", true}}),
       row("pos.left_padding", kPosition, "the first call counts padding as positions, later calls do not",
           pads_counted),
       row("pack.position_reset", FaultGroup::kObjective,
@@ -173,6 +222,7 @@ std::vector<FaultKind> position_rows() {
           slopes_off),
       row("alibi.bias/plain", kPosition,
           "one geometric row of slopes for a number of heads that is no power of 2", plain_slopes),
+      row("alibi.bias/decode", kPosition, "the bias is lost in calls of one token", lost_in_decode),
   };
   FaultKind stale =
       row("rope.cached_keys_rescaled", kPosition,

@@ -17,6 +17,14 @@ Result<void> heads_tiled(const Fault& fault, const AttentionSpec& spec, Deviatio
   return {};
 }
 
+Result<void> heads_divided(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  if (spec.heads.num_kv_heads == 1 || spec.heads.group_size() == spec.heads.num_kv_heads) {
+    return not_applicable(fault, "the number of key heads is a group's size, or 1");
+  }
+  deviation.head_map = reference::HeadMap::kDivisor;
+  return {};
+}
+
 Result<void> needs_heads(const Fault& fault, const AttentionSpec& spec) {
   if (spec.heads.num_q_heads > 1) return {};
   return not_applicable(fault, "one head is laid out alike either way");
@@ -111,6 +119,12 @@ Result<void> softcap_formula(const Fault& fault, const AttentionSpec& spec, Devi
   return {};
 }
 
+Result<void> softcap_undivided(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_softcap(fault, spec));
+  deviation.softcap_form = reference::SoftcapForm::kScoreTimesOwnTanh;
+  return {};
+}
+
 Result<void> softcap_after_bias(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
   SIGHTLINE_CHECK(needs_softcap(fault, spec));
   deviation.softcap_after_bias = true;
@@ -137,6 +151,12 @@ Result<void> sink_missing(const Fault& fault, AttentionSpec& spec) {
 Result<void> sink_twice(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
   SIGHTLINE_CHECK(needs_sink(fault, spec));
   deviation.sink_count = 2;
+  return {};
+}
+
+Result<void> sink_scaled(const Fault& fault, AttentionSpec& spec) {
+  SIGHTLINE_CHECK(needs_sink(fault, spec));
+  for (double& sink : spec.score.sink_logits) sink *= softmax_scale(spec.score, spec.heads);
   return {};
 }
 
@@ -168,6 +188,8 @@ std::vector<FaultKind> score_rows() {
   return {
       row("head.gqa_mapping", FaultGroup::kHeads, "query head h reads key head h mod num_kv_heads",
           heads_tiled),
+      row("head.gqa_mapping/divisor", FaultGroup::kHeads,
+          "query head h reads key head h / num_kv_heads, and the last ones are never read", heads_divided),
       row("head.fused_qkv_layout/groups_as_blocks", FaultGroup::kHeads,
           "fused features stored by key head are split into blocks q, k, v", groups_as_blocks),
       row("head.fused_qkv_layout/blocks_as_groups", FaultGroup::kHeads,
@@ -187,10 +209,12 @@ std::vector<FaultKind> score_rows() {
       row("score.scale/on_bias", kGroup, "the softmax scale multiplies the bias too", scale_on_bias),
       row("score.softcap/missing", kGroup, "scores are not capped", softcap_missing),
       row("score.softcap/formula", kGroup, "x tanh(x / c) in place of c tanh(x / c)", softcap_formula),
+      row("score.softcap/undivided", kGroup, "x tanh(x) in place of c tanh(x / c)", softcap_undivided),
       row("score.softcap/after_bias", kGroup, "the cap is applied after the bias", softcap_after_bias),
       row("score.softcap/gradient", kGroup, "the gradient lacks the slope of the cap", softcap_gradient),
       row("score.sink/missing", kGroup, "the learned sink logit is left out", sink_missing),
       row("score.sink/twice", kGroup, "the learned sink logit is counted twice", sink_twice),
+      row("score.sink/scaled", kGroup, "the softmax scale multiplies the learned sink logit", sink_scaled),
       row("score.sink/gradient", kGroup, "the learned sink logit gets no gradient", sink_gradient),
       row("score.softmax_precision", kGroup, "scores, weights and their sum are rounded to bf16",
           softmax_half),

@@ -32,6 +32,19 @@ Result<void> top_left_alignment(const Fault&, CallCoords& call) {
   return {};
 }
 
+Result<void> needs_alibi(const Fault& fault, const AttentionSpec& spec) {
+  if (!spec.score.alibi_slopes.empty()) return {};
+  return not_applicable(fault, "the layer has no ALiBi slopes");
+}
+
+// The mask alone is anchored there: distances of ALiBi are right. (A wrong constant a row cancels where
+// weights add up to 1; beside a sink, or in the lse, it does not.)
+Result<void> top_left_mask(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_alibi(fault, spec));
+  deviation.query_frontier = reference::QueryFrontier::kFirstKeys;
+  return {};
+}
+
 Result<void> causal_dropped(const Fault& fault, AttentionSpec& spec) {
   return replace_leaf(fault, spec, MaskOp::kCausal, MaskOp::kAll);
 }
@@ -67,6 +80,16 @@ Result<void> both_sides_scope(const Fault& fault, AttentionSpec& spec) {
   return replace_leaf(fault, spec, MaskOp::kAhead, MaskOp::kAll);
 }
 
+// A layer that should see everything gets the window of another.
+Result<void> window_applied(const Fault& fault, AttentionSpec& spec) {
+  const auto n = static_cast<std::int64_t>(fault.value("window"));
+  if (n < 1 || uses(spec.mask, MaskOp::kWindow)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has a window", to_string(spec.mask)));
+  }
+  spec.mask = spec.mask & mask_rule(MaskOp::kWindow, n);
+  return {};
+}
+
 Result<void> inverted(const Fault&, AttentionSpec& spec) {
   spec.mask = !spec.mask;
   return {};
@@ -74,6 +97,14 @@ Result<void> inverted(const Fault&, AttentionSpec& spec) {
 
 Result<void> span_causal(const Fault& fault, AttentionSpec& spec) {
   return replace_leaf(fault, spec, MaskOp::kSpan, MaskOp::kNone);
+}
+
+// All spans of a document are taken for one.
+Result<void> spans_joined(const Fault&, CallCoords& call) {
+  for (std::vector<TokenCoord>* coords : {&call.q_coords, &call.kv_coords}) {
+    for (TokenCoord& coord : *coords) coord.span = coord.span != 0 ? 1 : 0;
+  }
+  return {};
 }
 
 Result<void> cross_document(const Fault& fault, AttentionSpec& spec) {
@@ -196,6 +227,13 @@ Result<void> mask_of_previous_call(const Fault&, CallCoords& call) {
   return {};
 }
 
+// As with a frontier at key 0: the mask alone, and distances of ALiBi are right.
+Result<void> previous_call_mask(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_alibi(fault, spec));
+  deviation.query_frontier = reference::QueryFrontier::kPreviousCall;
+  return {};
+}
+
 Result<void> bias_of_other_head(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
   if (spec.heads.num_kv_heads == 1 || spec.heads.group_size() == 1) {
     return not_applicable(fault, "heads fold alike either way");
@@ -212,6 +250,15 @@ Result<void> needs_chunks(const Fault& fault, const AttentionSpec& spec) {
 Result<void> chunk_origin(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
   SIGHTLINE_CHECK(needs_chunks(fault, spec));
   deviation.chunk_origin = static_cast<std::int64_t>(fault.value("origin"));
+  return {};
+}
+
+// The chunk of a query is counted from the first row of its call; that of a key is right.
+Result<void> chunk_of_row(const Fault&, CallCoords& call) {
+  const auto first = std::ranges::find(call.q_coords, true, &TokenCoord::valid);
+  if (first == call.q_coords.end()) return {};
+  const std::int64_t begin = first->pos;
+  for (TokenCoord& coord : call.q_coords) coord.segment_start = begin;
   return {};
 }
 
@@ -240,6 +287,26 @@ Result<void> fill_value(const Fault& fault, const AttentionSpec&, Deviation& dev
   return {};
 }
 
+// What is hardly less than 0 stands for nothing hidden: the mask is lost. A mask of 0 and 1 that is added is
+// a kind of its own, and lowers hidden scores by 1.
+Result<void> fill_added(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
+  constexpr double kWeakest = -1.5;
+  if (fault.value("fill") > kWeakest) return not_applicable(fault, "this hides nothing");
+  deviation.fill_is_added = true;
+  return fill_value(fault, spec, deviation);
+}
+
+// A fill that only wins where it is alone: every score of the row is the same number.
+Result<void> empty_row_mean(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.fill_value = -1e30;
+  return {};
+}
+
+Result<void> pads_are_keys_later(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.pads_are_keys_later = true;
+  return {};
+}
+
 Result<void> added_mask(const Fault&, const AttentionSpec&, Deviation& deviation) {
   deviation.mask_is_added = true;
   return {};
@@ -263,6 +330,9 @@ std::vector<FaultKind> visibility_rows() {
       row("mask.top_left_alignment", kGroup,
           "the causal frontier of a chunk is anchored at key 0 instead of its own position",
           top_left_alignment),
+      row("mask.top_left_alignment/alibi_right", kGroup,
+          "the causal frontier of a chunk is anchored at key 0, and distances of ALiBi are right",
+          top_left_mask),
       row("mask.causal_dropped", kGroup, "queries see later keys", causal_dropped),
       row("mask.composition/rule_ignored", kGroup, "one rule of a composed mask has no say", rule_ignored,
           {{"rule", 2, "which of the mask's rules, counted from 1", true}}),
@@ -278,6 +348,8 @@ std::vector<FaultKind> visibility_rows() {
       row("mask.window_scope", kGroup, "the window of a layer is read and never applied", window_scope),
       row("mask.window_scope/both_sides", kGroup, "a window to both sides is read and never applied",
           both_sides_scope),
+      row("mask.window_scope/applied", kGroup, "a layer that should see everything gets a window",
+          window_applied, {{"window", 4, "keys of that window", true}}),
       row("mask.polarity_or_kind/inverted", kGroup, "true is taken for hidden", inverted),
       row("mask.polarity_or_kind/added", kGroup, "the boolean mask is added to the scores as 0 and 1",
           added_mask),
@@ -286,20 +358,32 @@ std::vector<FaultKind> visibility_rows() {
       row("mask.padding_ignored", kGroup, "padding takes part as keys", padding_ignored),
       row("mask.padding_ignored/as_text", kGroup, "padding is taken for text, as queries and as keys",
           padding_is_text),
+      row("mask.padding_ignored/later", kGroup, "padding takes part as keys in every call after the first",
+          pads_are_keys_later),
       row("mask.prefix_bidirectional", kGroup, "tokens of a bidirectional span see each other only causally",
           span_causal),
+      row("mask.prefix_bidirectional/joined", kGroup, "spans that are apart see each other", spans_joined),
       row("mask.stale_or_misbound/previous_call", kGroup, "queries are masked as those of the call before",
           mask_of_previous_call),
+      row("mask.stale_or_misbound/previous_mask", kGroup,
+          "queries are masked as those of the call before, and distances of ALiBi are right",
+          previous_call_mask),
       row("mask.stale_or_misbound/bias_heads", kGroup,
           "heads are folded in another order than the additive mask's", bias_of_other_head),
       row("mask.chunked_local/origin", kGroup, "chunks begin at another token", chunk_origin,
           {{"origin", 1, "tokens by which chunks begin too late", true}}),
       row("mask.chunked_local/documents", kGroup, "chunks are counted over documents, from position 0",
           chunks_over_documents),
+      row("mask.chunked_local/row", kGroup, "the chunk of a query is counted from the first row of its call",
+          chunk_of_row),
       row("mask.chunked_local/window", kGroup, "a sliding window stands in place of chunks", chunk_slides),
       row("mask.fill_value", kGroup, "hidden scores are a finite number that can win", fill_value,
           {{"fill", -10, "the number"}}),
+      row("mask.fill_value/added", kGroup, "what is added to hidden scores is too weak", fill_added,
+          {{"fill", -10, "the number"}}),
       row("mask.fully_masked_row", kGroup, "a query that sees no key gives NaN instead of 0", empty_row_nan),
+      row("mask.fully_masked_row/mean", kGroup,
+          "a query that sees no key gives the mean of all values instead of 0", empty_row_mean),
       row("pack.cross_document", FaultGroup::kObjective, "packed documents read each other", cross_document),
   };
 }

@@ -29,11 +29,13 @@ class Backward {
   double d_out_dot_v(int h, std::int64_t i, std::int64_t j) const;
   double* d_rotated_q(std::int64_t i, int h, bool as_first);
   double kv_share(int h) const;
+  std::vector<double> row_terms() const;
 
   const AttentionCall& call_;
   const AttentionUpstream& up_;
   AttentionGradients grads_;
   std::vector<double> d_rotated_q_, d_rotated_q_as_first_, d_rotated_k_;
+  std::vector<double> misread_terms_;  // empty: each row has its own
 };
 
 void Backward::allocate() {
@@ -73,6 +75,10 @@ double Backward::kv_share(int h) const {
       return 1.0 / group_size;
     case GqaReduction::kLastHead:
       return h % group_size == group_size - 1 ? 1 : 0;
+    case GqaReduction::kFirstHead:
+      return h % group_size == 0 ? 1 : 0;
+    case GqaReduction::kTiled:
+      return 1;
   }
   return 1;
 }
@@ -95,7 +101,7 @@ void Backward::add_pair(int h, std::int64_t i, std::int64_t j, const PairScore& 
   const double* q = call_.rotated_q(i, h, j);
   const double* k = call_.rotated_k(j, g);
   double* d_q = d_rotated_q(i, h, call_.meets_as_first(j));
-  double* d_k = d_rotated_k_.data() + (j * call_.num_kv_heads() + g) * call_.qk_dim();
+  double* d_k = d_rotated_k_.data() + (j * call_.num_kv_heads() + call_.gradient_kv_head(h)) * call_.qk_dim();
   for (int c = 0; c < call_.qk_dim(); ++c) {
     d_q[c] += d_dot * k[c];
     d_k[c] += kv_share(h) * d_dot * q[c];
@@ -140,10 +146,11 @@ void Backward::add_row(int h, std::int64_t i, const SoftmaxRow& forward_row,
     keep[at(j)] = call_.keep_factor(h, i, j, deviation.backward_dropout_seed_offset);
     d_p[at(j)] = keep[at(j)] * d_out_dot_v(h, i, j);
   }
+  if (!misread_terms_.empty()) d_out_dot_out = misread_terms_[at(h * call_.q_len() + i)];
   for (std::int64_t j = 0; j < call_.kv_len(); ++j) {
     const PairScore& pair = pairs[at(j)];
     if (!pair.counts) continue;
-    double* d_v = &grads_.d_v[at((j * call_.num_kv_heads() + call_.kv_head(h)) * call_.v_dim())];
+    double* d_v = &grads_.d_v[at((j * call_.num_kv_heads() + call_.gradient_kv_head(h)) * call_.v_dim())];
     for (int c = 0; c < call_.v_dim(); ++c)
       d_v[c] += kv_share(h) * p[at(j)] * keep[at(j)] * up_.d_out(i, h, c);
     // dS = P * (dP - rowsum(dO * O) + d_lse)
@@ -154,7 +161,27 @@ void Backward::add_row(int h, std::int64_t i, const SoftmaxRow& forward_row,
   }
 }
 
+// The row term of each query row and head, [rows, heads] in memory.
+std::vector<double> Backward::row_terms() const {
+  std::vector<double> terms;
+  for (std::int64_t i = 0; i < call_.q_len(); ++i) {
+    const std::vector<bool> visible = call_.visible_keys(call_.spec().mask, i);
+    for (int h = 0; h < call_.num_q_heads(); ++h) {
+      const SoftmaxRow row = softmax_row(call_, h, i, visible);
+      double sum = 0;
+      for (std::int64_t j = 0; j < call_.kv_len(); ++j) {
+        if (row.pairs[at(j)].counts) {
+          sum += row.weights[at(j)] * call_.keep_factor(h, i, j) * d_out_dot_v(h, i, j);
+        }
+      }
+      terms.push_back(sum);
+    }
+  }
+  return terms;
+}
+
 AttentionGradients Backward::run() {
+  if (call_.deviation().row_term_misread) misread_terms_ = row_terms();
   const MaskSpec& forward_mask = call_.spec().mask;
   const MaskSpec& backward_mask = call_.deviation().backward_mask.value_or(forward_mask);
   for (std::int64_t i = 0; i < call_.q_len(); ++i) {

@@ -30,7 +30,12 @@ Result<AttentionCall> AttentionCall::make(const AttentionSpec& spec, const Atten
 
 int AttentionCall::kv_head(int q_head) const {
   if (deviation_.head_map == HeadMap::kModulo) return q_head % num_kv_heads();
+  if (deviation_.head_map == HeadMap::kDivisor) return std::min(q_head / num_kv_heads(), num_kv_heads() - 1);
   return kv_head_for(spec_.heads, q_head);
+}
+
+int AttentionCall::gradient_kv_head(int q_head) const {
+  return deviation_.gqa_reduction == GqaReduction::kTiled ? q_head % num_kv_heads() : kv_head(q_head);
 }
 
 int AttentionCall::bias_head(int q_head) const {
@@ -70,12 +75,13 @@ PairScore AttentionCall::pair_score(int h, std::int64_t i, std::int64_t j, bool 
     bias = 0;
   }
   PairScore pair;
-  if (!visible && deviation_.fill_value) {
+  if (!visible && deviation_.fill_value && !deviation_.fill_is_added) {
     pair.counts = true;
     pair.logit = *deviation_.fill_value;
     return pair;
   }
-  if (!visible && !deviation_.mask_is_added) return pair;
+  const bool counts_hidden = deviation_.mask_is_added || (deviation_.fill_value && deviation_.fill_is_added);
+  if (!visible && !counts_hidden) return pair;
   pair.counts = true;
   pair.from_dot = true;
 
@@ -92,7 +98,11 @@ PairScore AttentionCall::pair_score(int h, std::int64_t i, std::int64_t j, bool 
   pair.d_logit_d_dot = scale;
   if (cap > 0) {
     const double t = std::tanh(x / cap);
-    if (deviation_.softcap_form == SoftcapForm::kScoreTimesTanh) {
+    if (deviation_.softcap_form == SoftcapForm::kScoreTimesOwnTanh) {
+      const double own = std::tanh(x);
+      pair.d_logit_d_dot *= own + x * (1 - own * own);
+      x = x * own;
+    } else if (deviation_.softcap_form == SoftcapForm::kScoreTimesTanh) {
       pair.d_logit_d_dot *= t + x / cap * (1 - t * t);
       x = x * t;
     } else {
@@ -101,11 +111,13 @@ PairScore AttentionCall::pair_score(int h, std::int64_t i, std::int64_t j, bool 
     }
   }
   if (!deviation_.softcap_after_bias) x += added_bias;
-  if (!spec_.score.alibi_slopes.empty()) {
+  const bool lacks_alibi = deviation_.alibi_lost_in_decode && kv_len() - in_.num_cached == 1;
+  if (!spec_.score.alibi_slopes.empty() && !lacks_alibi) {
     x += spec_.score.alibi_slopes[at(h)] *
          static_cast<double>(in_.kv_coords[at(j)].pos - in_.q_coords[at(i)].pos);
   }
   if (deviation_.mask_is_added) x += visible ? 1 : 0;
+  if (!visible && deviation_.fill_value && deviation_.fill_is_added) x += *deviation_.fill_value;
   pair.logit = round_to(deviation_.softmax_precision, x);
   return pair;
 }

@@ -36,6 +36,8 @@ class AttentionCall {
   const Deviation& deviation() const { return deviation_; }
 
   int kv_head(int q_head) const;
+  /// The key head that the gradient of query head `q_head` reaches.
+  int gradient_kv_head(int q_head) const;
   /// The head whose bias query head `q_head` takes.
   int bias_head(int q_head) const;
 
@@ -64,6 +66,9 @@ class AttentionCall {
   std::int64_t kv_rope_pos(std::int64_t j) const;
   std::int64_t q_rope_pos_as_first(std::int64_t i) const;
   std::int64_t call_rope_length() const;
+  void turn(std::span<const CosSin> turns, std::span<double> head) const;
+  bool is_moved_over_all(std::int64_t j) const;
+  void move_over_all(std::span<double> head) const;
   std::vector<CosSin> turns_at(std::span<const double> frequencies, std::int64_t rope_pos,
                                Turn turn = Turn::kForward) const;
 

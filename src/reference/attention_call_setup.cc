@@ -107,7 +107,7 @@ void AttentionCall::rotate_all() {
   const auto append = [&](const StridedView<const double, 3>& from, std::int64_t row, std::int64_t head_idx,
                           std::span<const CosSin> turns, std::vector<double>& to) {
     for (std::int64_t c = 0; c < qk_dim(); ++c) to.push_back(from(row, head_idx, c));
-    rotate(spec_.rope, turns, std::span(to).last(dim));
+    turn(turns, std::span(to).last(dim));
   };
   for (std::int64_t i = 0; i < q_len(); ++i) {
     const auto turns = turns_at(q_frequencies_, q_rope_pos(i));
@@ -117,8 +117,13 @@ void AttentionCall::rotate_all() {
     for (int h = 0; h < num_q_heads(); ++h) append(in_.q, i, h, turns_as_first, rotated_q_as_first_);
   }
   for (std::int64_t j = 0; j < kv_len(); ++j) {
-    const auto turns = turns_at(kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)], kv_rope_pos(j));
-    for (int g = 0; g < num_kv_heads(); ++g) append(in_.k, j, g, turns, rotated_k_);
+    const bool is_moved = is_moved_over_all(j);
+    const std::int64_t rope_pos = kv_rope_pos(j) + (is_moved ? deviation_.moved_over_all : 0);
+    const auto turns = turns_at(kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)], rope_pos);
+    for (int g = 0; g < num_kv_heads(); ++g) {
+      append(in_.k, j, g, turns, rotated_k_);
+      if (is_moved) move_over_all(std::span(rotated_k_).last(dim));
+    }
   }
 }
 
@@ -127,14 +132,40 @@ std::vector<CosSin> AttentionCall::turns_at(std::span<const double> frequencies,
   return cos_sin(spec_.rope, frequencies, rope_pos, turn, deviation_.rope_rounded, deviation_.rope_precision);
 }
 
+void AttentionCall::turn(std::span<const CosSin> turns, std::span<double> head) const {
+  if (!deviation_.rope_partner_of_head) {
+    rotate(spec_.rope, turns, head);
+    return;
+  }
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    double& a = head[i];
+    double& b = head[i + at(qk_dim() / 2)];
+    const double turned = a * turns[i].cosine - b * turns[i].sine;
+    b = a * turns[i].sine + b * turns[i].cosine;
+    a = turned;
+  }
+}
+
+// The cache moves keys of the first call before any other reads them.
+bool AttentionCall::is_moved_over_all(std::int64_t j) const {
+  const std::int64_t first_end = in_.append_begins.size() > 1 ? in_.append_begins[1] : in_.num_cached;
+  return deviation_.moved_over_all != 0 && j >= deviation_.moved_kept && j < first_end;
+}
+
+void AttentionCall::move_over_all(std::span<double> head) const {
+  RopeSpec wide = spec_.rope;
+  wide.rotary_dim = qk_dim();
+  rotate(wide, rope_frequencies(wide, call_rope_length()), -deviation_.moved_over_all, head, Turn::kMove);
+}
+
 void AttentionCall::unrotate_d_q(std::int64_t i, bool as_first, std::span<double> d_head) const {
   const std::int64_t rope_pos = as_first ? q_rope_pos_as_first(i) : q_rope_pos(i);
-  rotate(spec_.rope, turns_at(q_frequencies_, rope_pos, Turn::kTranspose), d_head);
+  turn(turns_at(q_frequencies_, rope_pos, Turn::kTranspose), d_head);
 }
 
 void AttentionCall::unrotate_d_k(std::int64_t j, std::span<double> d_head) const {
   const auto& frequencies = kv_frequencies_[in_.kv_rope_length.empty() ? 0 : at(j)];
-  rotate(spec_.rope, turns_at(frequencies, kv_rope_pos(j), Turn::kTranspose), d_head);
+  turn(turns_at(frequencies, kv_rope_pos(j), Turn::kTranspose), d_head);
 }
 
 }  // namespace sightline::reference

@@ -60,6 +60,24 @@ void count_nonzero(const AttentionInputs& in, std::vector<TokenCoord>& kv) {
   }
 }
 
+/// Pads become keys with the coordinates of the first token.
+void join_pads(std::vector<TokenCoord>& kv) {
+  const auto first = std::ranges::find(kv, true, &TokenCoord::valid);
+  if (first == kv.end()) return;
+  const TokenCoord coord = *first;
+  for (TokenCoord& pad : kv) {
+    if (!pad.valid) pad = coord;
+  }
+}
+
+/// How many positions before its own the mask takes a query for.
+std::int64_t frontier_behind(const AttentionInputs& in, QueryFrontier frontier) {
+  if (frontier == QueryFrontier::kFirstKeys) return in.num_cached;
+  if (frontier == QueryFrontier::kOwn) return 0;
+  const std::int64_t num_tokens = static_cast<std::int64_t>(in.kv_coords.size()) - in.num_cached;
+  return in.num_cached >= num_tokens ? num_tokens : 0;
+}
+
 }  // namespace
 
 DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& in,
@@ -67,11 +85,17 @@ DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& i
   const bool moves_chunks =
       (deviation.chunk_origin != 0 || deviation.chunk_ignores_documents) && uses(spec.mask, MaskOp::kChunk);
   const auto kv_len = static_cast<std::int64_t>(in.kv_coords.size());
+  const bool pads_join = deviation.pads_are_keys_later && in.num_cached > 0;
   const std::int64_t num_unread =
       std::max(deviation.num_unread_newest, deviation.own_keys_unread ? kv_len - in.num_cached : 0);
   DeviantCoords seen;
-  if (moves_chunks) seen.q.assign(in.q_coords.begin(), in.q_coords.end());
-  if (moves_chunks || num_unread > 0 || deviation.ring_slots > 0 || deviation.zero_keys_uncounted) {
+  const std::int64_t behind = frontier_behind(in, deviation.query_frontier);
+  if (moves_chunks || behind > 0) seen.q.assign(in.q_coords.begin(), in.q_coords.end());
+  if (behind > 0) {
+    for (TokenCoord& coord : seen.q) coord.pos -= behind;
+  }
+  if (moves_chunks || num_unread > 0 || deviation.ring_slots > 0 || deviation.num_slots_kept > 0 ||
+      deviation.zero_keys_uncounted || pads_join) {
     seen.kv.assign(in.kv_coords.begin(), in.kv_coords.end());
   }
   if (moves_chunks) {
@@ -80,6 +104,10 @@ DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& i
   }
   if (deviation.zero_keys_uncounted) count_nonzero(in, seen.kv);
   if (deviation.ring_slots > 0) put_in_ring(deviation.ring_slots, seen.kv);
+  if (pads_join) join_pads(seen.kv);
+  for (std::int64_t j = 0; deviation.num_slots_kept > 0 && j < kv_len - deviation.num_slots_kept; ++j) {
+    seen.kv[static_cast<std::size_t>(j)].valid = false;
+  }
   for (std::int64_t j = std::max<std::int64_t>(0, kv_len - num_unread); j < kv_len && num_unread > 0; ++j) {
     seen.kv[static_cast<std::size_t>(j)].valid = false;
   }

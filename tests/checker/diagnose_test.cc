@@ -164,6 +164,38 @@ TEST(DiagnoseTest, FormsThatRealReleasesHadAreNamed) {
                  o.spec.rope.scaling.original_context = 32;
                }),
         formula);
+  // Beside a sink a constant a row does not cancel: the frontier is wrong and ALiBi's distances are right.
+  for (const char* text : {"mask.top_left_alignment/alibi_right", "mask.stale_or_misbound/previous_mask"}) {
+    named(probes("causal", {0, 3, 6}, text,
+                 [](Observation& o) {
+                   o.spec.rope = {};
+                   o.spec.score.alibi_slopes = {0.25, 0.0625, 0.5, 0.125};
+                   o.spec.score.sink_logits = {1, 0, 2, -1};
+                 }),
+          text);
+  }
+}
+
+// A cache that makes room moves keys of its first call; where a part rotates, that part alone has to turn.
+TEST(DiagnoseTest, KeysThatMovedAreNamedWithTheDistanceAndTheKeysThatStayed) {
+  for (const char* text :
+       {"cache.shift_rerotation/moved:moved=3,kept=2", "cache.shift_rerotation/over_all:moved=3,kept=2"}) {
+    const Fault fault = parse_fault(text).value();
+    std::vector<Observation> probes;
+    for (const std::uint64_t seed : {41U, 42U}) {
+      AttentionSpec spec = usual_spec("causal");
+      spec.rope.rotary_dim = 4;  // of 8
+      probes.push_back(random_observation(spec, 12, {}, 5, seed));
+      observe(probes.back(), std::span(&fault, 1));
+    }
+    const Report report = diagnose(probes).value();
+    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
+    EXPECT_EQ(report.faults[0].variant, fault.kind->variant) << to_text(report);
+    EXPECT_TRUE(report.faults[0].certain) << to_text(report);
+    ASSERT_EQ(report.faults[0].parameters.size(), 2U);
+    EXPECT_EQ(report.faults[0].parameters[0].value, 3) << to_text(report);
+    EXPECT_EQ(report.faults[0].parameters[1].value, 2) << to_text(report);
+  }
 }
 
 // A row that sees nothing and comes out as NaN takes the gradients of all keys with it.

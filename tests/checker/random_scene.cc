@@ -102,6 +102,7 @@ Observation RandomScene::observation() {
       coord.segment_start = second_document - num_pads;
     }
     if (i >= num_pads + 3 && i < num_pads + 6) coord.span = 1;
+    if (i >= num_pads + 8 && i < num_pads + 11 && second_document == kv_len) coord.span = 2;
     o.kv_rope_pos.push_back(first_rope_pos + coord.pos - coord.segment_start);
   }
   o.q_coords.assign(o.kv_coords.end() - q_len, o.kv_coords.end());
@@ -130,6 +131,11 @@ Fault RandomScene::fault(const FaultKind& kind) {
     if (parameter.name == "times") value = between(0, 1) == 0 ? 0.01 * between(1, 90) : 10.0 * between(1, 40);
     if (parameter.name == "bits") value = between(0, 1) == 0 ? 8 : 11;
     if (parameter.name == "head_dim") value = 2 * between(2, 12);
+    if (parameter.name == "window") value = between(2, 9);
+    if (parameter.name == "taken") value = between(0, 1) == 0 ? 8 : 3;
+    if (parameter.name == "window_keys") value = between(-1, 1);
+    if (parameter.name == "moved") value = between(1, 6);
+    if (parameter.name == "kept") value = between(1, 3);
     if (parameter.name == "unwritten") value = between(1, 5);
     fault.values.push_back(value);
   }

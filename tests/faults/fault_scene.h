@@ -45,6 +45,18 @@ class FaultScene {
     }
     if (kind.variant == "both_sides") set_mask("window(3) & ahead(1)");
     if (kind.variant == "forced_causal") set_mask("window(3)");
+    if (kind.variant == "applied" || kind.variant == "later") set_mask("causal");
+    if (kind.variant == "later" || kind.variant == "over_all") call_.num_cached = 3;
+    if (kind.variant == "mean") call_.spec.score.sink_logits.clear();
+    if (kind.variant == "joined") {
+      for (std::vector<TokenCoord>* coords : {&call_.q_coords, &call_.kv_coords}) (*coords)[1].span = 2;
+    }
+    if (kind.variant == "divisor") {
+      call_.spec.heads.num_kv_heads = 4;
+      call_.k = reference::RandomCall(call_.spec, 0, kNumTokens, 4).k;
+      call_.v = reference::RandomCall(call_.spec, 0, kNumTokens, 4).v;
+    }
+    if (kind.variant == "partner") call_.spec.rope.pairing = RopePairing::kHalfSplit;
     if (kind.variant == "positions") {
       for (std::int64_t& p : rope_pos_) p += 1000;  // half types hold the small ones
     }

@@ -20,6 +20,7 @@ struct RandomCall {
   std::vector<std::int64_t> q_rope_pos, kv_rope_pos;
   std::vector<double> d_out, d_lse;
   std::int64_t rope_length = 0;
+  std::int64_t num_cached = 0;
   std::array<std::int64_t, 3> bias_strides{};
   MaskTables tables;
 
@@ -66,6 +67,7 @@ struct RandomCall {
     in.q_rope_pos = q_rope_pos;
     in.kv_rope_pos = kv_rope_pos;
     in.rope_length = rope_length;
+    in.num_cached = num_cached;
     in.tables = tables;
     if (!bias.empty()) in.bias = {bias.data(), {h.num_q_heads, q_len(), kv_len()}, bias_strides};
     return in;

@@ -16,19 +16,23 @@ inline constexpr double kLeftover = 12345.0;
 enum class HeadMap : std::uint8_t {
   kGrouped,  ///< h / group_size: right
   kModulo,   ///< h mod num_kv_heads: key heads tiled instead of repeated
+  kDivisor,  ///< h / num_kv_heads, the last key head at most: divided by the wrong number
 };
 
 /// What the softcap does to a scaled score x, with cap c.
 enum class SoftcapForm : std::uint8_t {
-  kCappedTanh,      ///< c tanh(x / c): right
-  kScoreTimesTanh,  ///< x tanh(x / c): even in x
+  kCappedTanh,         ///< c tanh(x / c): right
+  kScoreTimesTanh,     ///< x tanh(x / c): even in x
+  kScoreTimesOwnTanh,  ///< x tanh(x): even in x, and the cap is nowhere
 };
 
 /// How the gradients of the query heads of a group meet in their key head.
 enum class GqaReduction : std::uint8_t {
-  kSum,       ///< right
-  kMean,      ///< divided by group_size
-  kLastHead,  ///< the last query head overwrites the others
+  kSum,        ///< right
+  kMean,       ///< divided by group_size
+  kLastHead,   ///< the last query head overwrites the others
+  kFirstHead,  ///< the first query head alone
+  kTiled,      ///< query head h adds to key head h mod num_kv_heads
 };
 
 /// A type to which intermediate numbers are rounded.
@@ -41,6 +45,13 @@ enum class RopeStage : std::uint8_t {
   kFrequency,  ///< the frequencies
   kAngle,      ///< position times frequency
   kTable,      ///< cos and sin
+};
+
+/// By which position the mask looks at a query.
+enum class QueryFrontier : std::uint8_t {
+  kOwn,           ///< right
+  kFirstKeys,     ///< less what the cache held before the call: row i stands at key i
+  kPreviousCall,  ///< that of the row in a call before, of the same length
 };
 
 /// How heads and tokens of the outputs of a call are laid out when they are read back.
@@ -63,6 +74,8 @@ struct Deviation {
   HeadMap head_map = HeadMap::kGrouped;
   /// Invisible pairs, padding included, get this score instead of being left out.
   std::optional<double> fill_value = std::nullopt;
+  /// The fill is added to the scores of invisible pairs instead of replacing them.
+  bool fill_is_added = false;
   /// The 0/1 mask is added to the scores and hides nothing.
   bool mask_is_added = false;
   /// A bias other than 0 hides its key, as a boolean whose true means hidden does.
@@ -73,6 +86,8 @@ struct Deviation {
   bool softcap_after_bias = false;
   /// The scale multiplies the bias too.
   bool scale_multiplies_bias = false;
+  /// Calls of one token lack ALiBi: it was built for the length of the call, and is one number.
+  bool alibi_lost_in_decode = false;
   /// The lse is given as a logarithm to base 2.
   bool lse_is_base_2 = false;
   int sink_count = 1;  ///< times the sink joins the denominator
@@ -80,8 +95,15 @@ struct Deviation {
   Precision softmax_precision = Precision::kDouble;
   RopeStage rope_rounded = RopeStage::kNone;
   Precision rope_precision = Precision::kDouble;
+  /// Component i turns with i + qk_head_dim / 2, of the first rotary_dim / 2 pairs.
+  bool rope_partner_of_head = false;
+  /// Keys of the first call, all but its first `moved_kept`, come from as many positions further on and were
+  /// turned back by a rotation over the whole head, whatever part of it rotates.
+  std::int64_t moved_over_all = 0;
+  std::int64_t moved_kept = 0;
 
   // Visibility alone; rotation and ALiBi stay right.
+  QueryFrontier query_frontier = QueryFrontier::kOwn;
   /// Chunks of `chunk(n)` begin this many tokens later than they should.
   std::int64_t chunk_origin = 0;
   /// Chunks of `chunk(n)` are counted from position 0, whatever the document.
@@ -91,6 +113,8 @@ struct Deviation {
   /// The length of the cache is the number of its keys that are not 0 (of head 0): a key of 0 is not counted,
   /// so that the newest slots are not read and the next token is written over the last.
   bool zero_keys_uncounted = false;
+  /// Calls after the first take pads for keys at the position of the first token.
+  bool pads_are_keys_later = false;
   /// The last keys of the call are not read.
   std::int64_t num_unread_newest = 0;
   /// Keys that were not there before the call are not read.
@@ -98,6 +122,8 @@ struct Deviation {
   /// Above 0: a ring of this many slots, in which the key at position p lies at p mod ring_slots over what
   /// was there, and is masked as if that were its position.
   std::int64_t ring_slots = 0;
+  /// Above 0: as many slots, written with all keys of the call before any of its queries reads.
+  std::int64_t num_slots_kept = 0;
 
   /// Keys and values of 0 that every query reads besides its own: slots behind the written ones.
   std::int64_t num_zero_keys = 0;
@@ -121,7 +147,9 @@ struct Deviation {
   bool parts_merged_in_base_2 = false;
 
   // The backward alone; the forward stays right.
-  bool omit_row_term = false;          ///< dS = P * dP
+  bool omit_row_term = false;  ///< dS = P * dP
+  /// Row terms are written [rows, heads] and read as [heads, rows].
+  bool row_term_misread = false;
   bool omit_softcap_gradient = false;  ///< as if the cap had slope 1
   bool omit_sink_gradient = false;
   std::optional<MaskSpec> backward_mask = std::nullopt;  ///< visibility of the backward
