@@ -27,8 +27,8 @@ def rope_of(words):
     more, scaling = {}, None
     if "scaling" in words:
         scaling = {"kind": words["scaling"], "factor": words["factor"], "original_context": words["original_length"],
-                   "beta_fast": words["beta_fast"], "beta_slow": words["beta_slow"]}
-        more["cos_sin_magnitude"] = words["attention_factor"]
+                   **{name: words[name] for name in ("beta_fast", "beta_slow") if name in words}}
+        more["cos_sin_magnitude"] = words.get("attention_factor", 1.0)
     return sl.rope_spec(rotary_dim=words["dim"], pairing=pairing, theta=words["base"], scaling=scaling, **more)
 
 
