@@ -15,6 +15,7 @@ FAULTS = {
     "restart": "queries of each call stand at position 0, 1, 2, ... again",
     "tiled": "query head h reads key head h mod num_kv_heads",
     "scale": "the scale is 1/head_dim",
+    "row0": "every row of a batch stands where row 0 does",
 }
 
 
@@ -57,6 +58,14 @@ def attend(call, fault):
     return out
 
 
+def attend_batch(calls, fault):
+    """Rows asked together."""
+    if fault == "row0":
+        first = {name: calls[0][name] for name in ("q_rope_pos", "kv_rope_pos")}
+        calls = [{**call, **first} for call in calls]
+    return [attend(call, fault) for call in calls]
+
+
 def main():
     fault = sys.argv[1] if len(sys.argv) > 1 else None
     if fault and fault not in FAULTS:
@@ -64,7 +73,9 @@ def main():
     for line in sys.stdin:
         request = json.loads(line)
         if request["do"] == "hello":
-            answer = {"takes": ["positions", "chunks"]}
+            answer = {"takes": ["positions", "chunks", "batch"]}
+        elif request["do"] == "answer_batch":
+            answer = {"rows": [{"out": out} for out in attend_batch(request["rows"], fault)]}
         else:
             answer = {"out": attend(request, fault)}
         print(json.dumps(answer), flush=True)

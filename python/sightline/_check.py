@@ -19,21 +19,23 @@ _GRADIENTS = {"d_q": "q", "d_k": "k", "d_v": "v"}
 class Callable:
     """A function as the compiled module asks it: arrays in its own layout, type and framework, answers as float64."""
 
-    def __init__(self, fn, layout, dtype, framework, timeout):
+    def __init__(self, fn, layout, dtype, framework, timeout, batch):
         if layout not in _LAYOUTS:
             raise ValueError(f"layout is {layout!r}, expected one of {', '.join(_LAYOUTS)}")
         if framework not in ("numpy", "torch"):
             raise ValueError(f"framework is {framework!r}, expected numpy or torch")
         if dtype not in _TORCH_TYPES:
             raise ValueError(f"dtype is {dtype!r}, expected one of {', '.join(_TORCH_TYPES)}")
+        if batch and not layout.startswith("b"):
+            raise ValueError(f"batch=True needs a layout with a batch, got {layout!r}")
         self.fn, self.layout, self.dtype, self.framework, self.timeout = fn, layout, dtype, framework, timeout
+        self.batch = batch
         self.takes = _parameters(fn)
 
-    def _outwards(self, x):
-        """[tokens, heads, dim] as the function wants it."""
-        x = np.ascontiguousarray(x.transpose(_LAYOUTS[self.layout]))
-        if self.layout.startswith("b"):
-            x = x[None]
+    def _outwards(self, rows):
+        """[tokens, heads, dim] of each row as the function wants it."""
+        rows = [np.ascontiguousarray(x.transpose(_LAYOUTS[self.layout])) for x in rows]
+        x = np.stack(rows) if self.layout.startswith("b") else rows[0]
         if self.framework == "torch":
             import torch
 
@@ -44,57 +46,73 @@ class Callable:
             return x.astype(ml_dtypes.bfloat16)
         return x.astype({"f32": np.float32, "f64": np.float64, "f16": np.float16}[self.dtype])
 
-    def _inwards(self, x, name):
-        """The function's array as [tokens, heads, dim], flat."""
+    def _inwards(self, x, name, num_rows):
+        """The function's array as [tokens, heads, dim], flat, of each row."""
         x = real_numbers(x, name)
         if self.layout.startswith("b"):
-            if x.ndim != 4 or x.shape[0] != 1:
-                raise ValueError(f"{name} has shape {list(x.shape)}, expected [1, ...] in the layout {self.layout}")
-            x = x[0]
-        if x.ndim != 3:
+            if x.ndim != 4 or x.shape[0] != num_rows:
+                raise ValueError(f"{name} has shape {list(x.shape)}, expected [{num_rows}, ...] in the layout "
+                                 f"{self.layout}")
+        elif x.ndim != 3:
             raise ValueError(f"{name} has shape {list(x.shape)}, expected the layout {self.layout}")
-        return np.ascontiguousarray(x.transpose(_LAYOUTS[self.layout])).reshape(-1)
+        else:
+            x = x[None]
+        return [np.ascontiguousarray(row.transpose(_LAYOUTS[self.layout])).reshape(-1) for row in x]
 
-    def _other(self, question, name):
-        """An argument beside q, k and v."""
-        x = question[name]
+    def _other(self, questions, name):
+        """An argument beside q, k and v; of every row where the function was declared to take a batch."""
+        x = [question[name] for question in questions]
+        if name == "is_self_attention":
+            return x[0]
+        x = np.stack(x) if self.batch else x[0]
         if name == "mask":
             x = x.astype(bool)
-        if self.framework == "torch" and isinstance(x, np.ndarray):
+        if self.framework == "torch":
             import torch
 
             x = torch.from_numpy(x)
         return x
 
     def ask(self, question):
-        q, k, v = (self._outwards(question[name]) for name in "qkv")
-        shape = {name: question[name].shape for name in "qkv"}
-        by_autograd = "d_out" in question and self.framework == "torch" and "d_out" not in self.takes
+        return self.ask_batch([question])[0]
+
+    def ask_batch(self, questions):
+        """The answers to questions of equal shapes, asked in one call."""
+        first, num_rows = questions[0], len(questions)
+        q, k, v = (self._outwards([question[name] for question in questions]) for name in "qkv")
+        shape = {name: first[name].shape for name in "qkv"}
+        by_autograd = "d_out" in first and self.framework == "torch" and "d_out" not in self.takes
         if by_autograd:
             for x in (q, k, v):
                 x.requires_grad_(True)
-        more = {name: self._other(question, name) for name in self.takes if name in question and name not in "qkv"}
-        if "d_out" in more:
-            more["d_out"] = self._outwards(question["d_out"])
+        more = {name: self._other(questions, name) for name in self.takes
+                if name in first and name not in ("q", "k", "v", "d_out")}
+        d_out = self._outwards([question["d_out"] for question in questions]) if "d_out" in first else None
+        if "d_out" in self.takes and d_out is not None:
+            more["d_out"] = d_out
         with _alarm(self.timeout):
             got = self.fn(q, k, v, **more)
             if not isinstance(got, dict):
                 got = dict(zip(("out", "lse"), got)) if isinstance(got, tuple) else {"out": got}
             if by_autograd and is_torch(got["out"]) and got["out"].requires_grad:
-                got["out"].backward(self._outwards(question["d_out"]))
+                got["out"].backward(d_out)
                 got.update({d: x.grad for d, x in zip(_GRADIENTS, (q, k, v)) if x.grad is not None})
-        answers = {"out": self._inwards(got["out"], "out")}
-        if answers["out"].size != shape["q"][0] * shape["q"][1] * shape["v"][2]:
+        answers = [{"out": row} for row in self._inwards(got["out"], "out", num_rows)]
+        if answers[0]["out"].size != shape["q"][0] * shape["q"][1] * shape["v"][2]:
             raise ValueError(f"out has shape {list(np.shape(to_numpy(got['out'])))}, expected {shape['q'][0]} tokens, "
                              f"{shape['q'][1]} heads of {shape['v'][2]} in the layout {self.layout}")
         if got.get("lse") is not None:
-            lse = to_numpy(got["lse"]).astype(np.float64).reshape(-1, *_lse_shape(self.layout, shape["q"]))[0]
-            answers["lse"] = np.ascontiguousarray(lse.T if _LAYOUTS[self.layout][0] else lse).reshape(-1)
+            lse = to_numpy(got["lse"]).astype(np.float64).reshape(num_rows, *_lse_shape(self.layout, shape["q"]))
+            for answer, row in zip(answers, lse):
+                answer["lse"] = np.ascontiguousarray(row.T if _LAYOUTS[self.layout][0] else row).reshape(-1)
         if got.get("weights") is not None:
-            answers["weights"] = np.ascontiguousarray(to_numpy(got["weights"]).astype(np.float64)).reshape(-1)
+            weights = np.ascontiguousarray(to_numpy(got["weights"]).astype(np.float64)).reshape(num_rows, -1)
+            for answer, row in zip(answers, weights):
+                answer["weights"] = row
         for name in _GRADIENTS:
             if got.get(name) is not None:
-                answers[name] = self._inwards(got[name], name)
+                for answer, row in zip(answers, self._inwards(got[name], name, num_rows)):
+                    answer[name] = row
         return answers
 
 
@@ -144,8 +162,8 @@ def _traits(takes, framework):
 
 
 def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_head_dim=None, rope="none", theta=10000.0,
-          layout="thd", framework="numpy", dtype="f32", chunks=True, num_tokens=0, seed=1, budget=60.0, timeout=30.0,
-          follows=""):
+          layout="thd", framework="numpy", dtype="f32", batch=False, chunks=True, cache_bytes_per_token=0, num_tokens=0,
+          seed=1, budget=60.0, timeout=30.0, follows=""):
     """Asks `fn` what `spec` means, and says what its answers are: a Report.
 
     fn          fn(q, k, v, ...) -> out, (out, lse), or a dict of out, lse, weights, d_q, d_k, d_v. q, k and v come
@@ -157,9 +175,14 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
                 documents kv_segment or mask, padding kv_valid or mask
     spec        an AttentionSpec, or the text of a mask with the sizes and the rotation of the next options
     layout      of q, k, v and out: "thd", "htd", "bthd" or "bhtd" (tokens, heads, dim, a batch of 1)
+    batch       True: `fn` takes several rows at once, and what it is given by name has a batch in front, too
+                (q_pos [batch, q_len], mask [batch, q_len, kv_len]); rows must then answer what each answers alone
     framework   "numpy", or "torch": tensors, and gradients by autograd
     dtype       "f32", "bf16", "f16" or "f64": of the inputs, and what counts as rounding
     chunks      False: always as many queries as keys
+    cache_bytes_per_token
+                what one layer's cache of `fn` grows by with a token: keys stored once for each query head show in
+                nothing else; 0: not told
     num_tokens  of a probe; 0: what the mask needs
     budget      seconds after which nothing more is asked; 0: no end
     timeout     seconds of one call, on the main thread
@@ -173,19 +196,22 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
                               v_head_dim=v_head_dim, mask=spec, rope=rope, theta=theta)
     if not callable(fn):
         raise TypeError(f"check asks a function, got {type(fn).__name__}")
+    if not 0 <= cache_bytes_per_token < float("inf"):
+        raise ValueError(f"cache_bytes_per_token is {cache_bytes_per_token}, expected bytes, 0 for not told")
     if not 0 <= budget < float("inf"):
         raise ValueError(f"budget is {budget}, expected seconds, 0 for no end")
-    subject = Callable(fn, layout, dtype, framework, timeout)
-    return report_from(*_core.check(subject.ask, spec, **_traits(subject.takes, framework), takes_chunks=chunks,
-                                    type=dtype, num_tokens=num_tokens, seed=seed, budget=float(budget),
-                                    follows=follows, reproducer=_call(fn, spec, layout, framework, dtype, chunks,
-                                                                      num_tokens, seed)))
+    subject = Callable(fn, layout, dtype, framework, timeout, batch)
+    traits = {**_traits(subject.takes, framework), "takes_chunks": chunks, "takes_batch": batch,
+              "cache_bytes_per_token": float(cache_bytes_per_token)}
+    reproducer = _call(fn, spec, layout, framework, dtype, batch, chunks, num_tokens, seed)
+    return report_from(*_core.check(subject.ask, subject.ask_batch, spec, traits, type=dtype, num_tokens=num_tokens,
+                                    seed=seed, budget=float(budget), follows=follows, reproducer=reproducer))
 
 
 def _call(fn, spec, *options):
     """The call that gives this report again, as code."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
-    names = ("layout", "framework", "dtype", "chunks", "num_tokens", "seed")
+    names = ("layout", "framework", "dtype", "batch", "chunks", "num_tokens", "seed")
     given = ", ".join(f"{n}={x!r}" for n, x in zip(names, options))
     return (f"import sightline as sl\n\nspec = sl.AttentionSpec.from_json({spec.to_json()!r})\n"
             f"sl.check({name}, spec, {given})")

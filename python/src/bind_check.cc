@@ -64,22 +64,34 @@ nb::dict question_of(const Observation& call) {
   return question;
 }
 
-// `ask` takes a dict of arrays and returns one of flat float64 arrays.
+// `ask` takes a dict of arrays and returns one of flat float64 arrays; `ask_batch` a list of them.
 class PythonSubject : public checker::Subject {
  public:
-  PythonSubject(nb::callable ask, const SubjectTraits& traits) : ask_(std::move(ask)), traits_(traits) {}
+  PythonSubject(nb::callable ask, nb::callable ask_batch, const SubjectTraits& traits)
+      : ask_(std::move(ask)), ask_batch_(std::move(ask_batch)), traits_(traits) {}
 
   [[nodiscard]] SubjectTraits traits() const override { return traits_; }
 
   Result<void> answer(Observation& call) override {
+    return asking([&] { read(nb::cast<nb::dict>(ask_(question_of(call))), call); });
+  }
+
+  Result<void> answer_batch(std::span<Observation> rows) override {
+    return asking([&] {
+      nb::list questions;
+      for (const Observation& row : rows) questions.append(question_of(row));
+      const auto answers = nb::cast<nb::list>(ask_batch_(questions));
+      for (std::size_t r = 0; r < rows.size(); ++r) read(nb::cast<nb::dict>(answers[r]), rows[r]);
+    });
+  }
+
+ private:
+  // Runs `exchange` with the interpreter held; what Python raises becomes the error.
+  template <typename Exchange>
+  static Result<void> asking(Exchange exchange) {
     const nb::gil_scoped_acquire locked;
     try {
-      const auto answers = nb::cast<nb::dict>(ask_(question_of(call)));
-      for (const auto& [name, field] : kOutputs) {
-        if (!answers.contains(name)) continue;
-        const auto array = nb::cast<Flat>(answers[name]);
-        (call.*field).assign(array.data(), array.data() + array.shape(0));
-      }
+      exchange();
     } catch (const nb::python_error& error) {
       if (!error.matches(PyExc_Exception)) throw;  // KeyboardInterrupt and the like end the check
       const std::string what = nb::cast<std::string>(nb::str(error.value()));
@@ -89,10 +101,28 @@ class PythonSubject : public checker::Subject {
     return {};
   }
 
- private:
-  nb::callable ask_;
+  static void read(const nb::dict& answers, Observation& call) {
+    for (const auto& [name, field] : kOutputs) {
+      if (!answers.contains(name)) continue;
+      const auto array = nb::cast<Flat>(answers[name]);
+      (call.*field).assign(array.data(), array.data() + array.shape(0));
+    }
+  }
+
+  nb::callable ask_, ask_batch_;
   SubjectTraits traits_;
 };
+
+SubjectTraits traits_of(const nb::dict& traits) {
+  const auto is = [&](const char* name) { return nb::cast<bool>(traits[name]); };
+  return {.takes_positions = is("takes_positions"),
+          .takes_segments = is("takes_segments"),
+          .takes_padding = is("takes_padding"),
+          .takes_gradients = is("takes_gradients"),
+          .takes_chunks = is("takes_chunks"),
+          .takes_batch = is("takes_batch"),
+          .cache_bytes_per_token = nb::cast<double>(traits["cache_bytes_per_token"])};
+}
 
 }  // namespace
 
@@ -103,15 +133,10 @@ checker::ElementType element_type(const std::string& type) {
 void bind_check(nb::module_& m) {
   m.def(
       "check",
-      [](nb::callable ask, const AttentionSpec& spec, bool takes_positions, bool takes_segments,
-         bool takes_padding, bool takes_gradients, bool takes_chunks, const std::string& type,
-         std::int64_t num_tokens, std::uint64_t seed, double budget, const std::string& follows,
-         const std::string& reproducer) {
-        PythonSubject subject(std::move(ask), {.takes_positions = takes_positions,
-                                               .takes_segments = takes_segments,
-                                               .takes_padding = takes_padding,
-                                               .takes_gradients = takes_gradients,
-                                               .takes_chunks = takes_chunks});
+      [](nb::callable ask, nb::callable ask_batch, const AttentionSpec& spec, const nb::dict& traits,
+         const std::string& type, std::int64_t num_tokens, std::uint64_t seed, double budget,
+         const std::string& follows, const std::string& reproducer) {
+        PythonSubject subject(std::move(ask), std::move(ask_batch), traits_of(traits));
         CheckOptions options;
         options.type = element_type(type);
         options.num_tokens = num_tokens;
@@ -130,10 +155,9 @@ void bind_check(nb::module_& m) {
         const checker::Report report = unwrap(std::move(got));
         return report_tuple(report, spec, reproducer);
       },
-      nb::arg("ask"), nb::arg("spec"), nb::kw_only(), nb::arg("takes_positions"), nb::arg("takes_segments"),
-      nb::arg("takes_padding"), nb::arg("takes_gradients"), nb::arg("takes_chunks"), nb::arg("type"),
-      nb::arg("num_tokens"), nb::arg("seed"), nb::arg("budget"), nb::arg("follows"), nb::arg("reproducer"),
-      kDoc_checker_check);
+      nb::arg("ask"), nb::arg("ask_batch"), nb::arg("spec"), nb::arg("traits"), nb::kw_only(),
+      nb::arg("type"), nb::arg("num_tokens"), nb::arg("seed"), nb::arg("budget"), nb::arg("follows"),
+      nb::arg("reproducer"), kDoc_checker_check);
 }
 
 }  // namespace sightline::python

@@ -94,6 +94,47 @@ def test_rotation_with_positions():
     assert not wrong.ok
 
 
+def rotated_rows(q, k, v, q_rope_pos, kv_rope_pos):
+    """Causal rows [batch, heads, tokens, dim], each at positions of its own."""
+    frequencies = 10000.0 ** (-np.arange(0, 8, 2) / 8)
+    out = []
+    for r in range(len(q)):
+        turned = [np.moveaxis(x[r], 0, 1) for x in (q, k, v)]
+        turned[0] = plain.rotate(turned[0], q_rope_pos[r], frequencies, "half_split")
+        turned[1] = plain.rotate(turned[1], kv_rope_pos[r], frequencies, "half_split")
+        out.append(np.moveaxis(right(*turned), 1, 0))
+    return np.stack(out)
+
+
+def test_rows_of_a_batch_answer_what_they_answer_alone():
+    options = {**SIZES, "layout": "bhtd", "rope": "half_split", "batch": True}
+    right_rows = sl.check(rotated_rows, **options)
+    assert right_rows.verdict == "agrees" and "holds: a row of a batch = the row alone" in str(right_rows), right_rows
+
+    def first_positions(q, k, v, q_rope_pos, kv_rope_pos):
+        return rotated_rows(q, k, v, np.broadcast_to(q_rope_pos[:1], q_rope_pos.shape), kv_rope_pos)
+
+    report = sl.check(first_positions, **options)
+    assert [f.slug for f in report.faults] == ["rope.batch_row"] and report.faults[0].certain, report
+
+    def next_keys(q, k, v, q_rope_pos, kv_rope_pos):
+        return rotated_rows(q, np.roll(k, 1, axis=0), v, q_rope_pos, kv_rope_pos)
+
+    report = sl.check(next_keys, **options)
+    assert [f.slug for f in report.faults] == ["batch.kernel_indexing"], report
+    assert "with the keys of row 2" in report.summary, report
+    with pytest.raises(ValueError, match="a layout with a batch"):
+        sl.check(right, batch=True, **SIZES)
+
+
+def test_a_cache_of_query_heads_shows_in_its_bytes():
+    fitting = sl.check(right, cache_bytes_per_token=2 * (8 + 5) * 4, **SIZES)
+    assert fitting.verdict == "agrees", fitting
+    report = sl.check(right, cache_bytes_per_token=6 * (8 + 5) * 4, **SIZES)
+    assert [f.slug for f in report.faults] == ["cache.gqa_expansion"] and report.faults[0].certain, report
+    assert report.faults[0].parameters["times"] == 3
+
+
 @pytest.mark.parametrize("what, words", [
     (lambda q, k, v: 1 / 0, "ZeroDivisionError: division by zero"),
     (lambda q, k, v: right(q, k, v)[:, :1], "expected 33 tokens, 6 heads of 5"),

@@ -6,6 +6,7 @@
 #include "checker/ask.h"
 #include "checker/probes.h"
 #include "checker/relations.h"
+#include "checker/row_independence.h"
 #include "checker/visible_set.h"
 #include "sightline/checker/diagnose.h"
 
@@ -50,6 +51,7 @@ class TimedSubject : public Subject {
     has_answered_ = true;
     return {};
   }
+  Result<void> answer_batch(std::span<Observation> rows) override { return subject_.answer_batch(rows); }
 
  private:
   Subject& subject_;
@@ -81,6 +83,9 @@ std::string first_nan(const std::vector<Probe>& probes) {
 struct SelfEvidence {
   std::vector<RelationResult> relations;
   std::optional<VisibleSet> visible_set;
+  std::vector<NamedFault> faults;  // that no sequence of calls shows; several: they explain it alike
+  double cache_times = 0;          // bytes of a cached token over those it needs; 0: not told
+  std::string where;               // the first place that shows them, in words
 };
 
 void add_evidence(SelfEvidence self, Report& report) {
@@ -88,6 +93,10 @@ void add_evidence(SelfEvidence self, Report& report) {
     report.evidence.push_back({fmt::format("{} {}: largest change in rounding bounds",
                                            relation.holds() ? "holds:" : "FAILS:", relation.name),
                                relation.worst});
+  }
+  if (self.cache_times > 0) {
+    report.evidence.push_back(
+        {"times the bytes that its key heads need takes a token in the cache", self.cache_times});
   }
   if (!self.visible_set) return;
   const std::string difference = first_difference(*self.visible_set);
@@ -100,10 +109,29 @@ void add_evidence(SelfEvidence self, Report& report) {
   report.visible_set = std::move(self.visible_set);
 }
 
+// Keys and values that are stored once for each query head show in no answer, only in the bytes they take.
+void weigh_cache(const SubjectTraits& traits, const Observation& whole, SelfEvidence& self) {
+  if (traits.cache_bytes_per_token <= 0) return;
+  const HeadSpec& heads = whole.spec.heads;
+  const double needed =
+      1.0 * heads.num_kv_heads * (heads.qk_head_dim + heads.v_head_dim) * bytes_of(whole.type);
+  const double times = traits.cache_bytes_per_token / needed;
+  self.cache_times = times;
+  const double group = static_cast<double>(heads.num_q_heads) / heads.num_kv_heads;
+  if (group <= 1 || std::abs(times - group) > 0.05 * group) return;
+  NamedFault fault = named_fault("cache.gqa_expansion");
+  fault.parameters = {{"times", times, "bytes of a token over those of its key heads"}};
+  // A wider type of the cache takes a power of two times the bytes as well.
+  const double power = std::log2(group);
+  fault.certain = power != std::floor(power);
+  self.faults.push_back(std::move(fault));
+}
+
 // Holds the relations and measures the visible set; gives the report if the subject fails.
 std::optional<Report> ask_beside(Subject& subject, const std::vector<Probe>& probes, Steps& steps,
                                  SelfEvidence& self) {
   const Observation& whole = probes.front().question;
+  weigh_cache(subject.traits(), whole, self);
   const Observation* chunks = probes.size() > 1 && probes[1].name == "chunks" ? &probes[1].question : nullptr;
   steps.begin("the same question twice");
   const Result<RelationResult> repeat = hold_repeat(subject, whole);
@@ -114,11 +142,47 @@ std::optional<Report> ask_beside(Subject& subject, const std::vector<Probe>& pro
   const Result<std::vector<RelationResult>> held = hold_relations(subject, {&whole, chunks});
   if (!held) return broken_by("asked for a relation", held.error());
   self.relations.insert(self.relations.end(), held->begin(), held->end());
+  if (subject.traits().takes_batch) {
+    steps.begin("rows of a batch");
+    Result<RowIndependence> rows = hold_row_independence(subject, whole);
+    if (!rows) return broken_by("asked three rows at once", rows.error());
+    if (rows->relation.holds() && rows->relation.worst > 0) {
+      rows->relation.name += ", not to the bit (batch.reduction_order)";
+    }
+    self.relations.push_back(rows->relation);
+    self.faults = std::move(rows->faults);
+    self.where = std::move(rows->first_row);
+  }
+  if (const Observation& last = probes.back().question; !last.d_q.empty()) {
+    steps.begin("the same gradients twice");
+    Result<RelationResult> gradients = hold_gradient_repeat(subject, last);
+    if (!gradients) return broken_by("asked for the same gradients twice", gradients.error());
+    if (gradients->holds() && gradients->worst > 0)
+      gradients->name += ", not to the bit (grad.nondeterminism)";
+    self.relations.push_back(*gradients);
+    if (!gradients->holds()) self.faults.push_back(named_fault("grad.nondeterminism"));
+  }
   steps.begin("the visible set");
   Result<VisibleSet> set = measure_visible_set(subject, chunks != nullptr ? *chunks : whole);
   if (!set) return broken_by("asked with one-hot values", set.error());
   self.visible_set = std::move(*set);
   return std::nullopt;
+}
+
+// Puts what no sequence of calls shows beside what the diagnosis of the probes found.
+void add_faults(const SelfEvidence& self, Report& report) {
+  if (self.faults.empty()) return;
+  std::string names;
+  for (const NamedFault& fault : self.faults) {
+    names += (names.empty() ? "" : ", or ") + full_name(fault) + ": " + fault.what;
+  }
+  if (exit_code(report.verdict) == 0) {
+    report.verdict = self.faults.size() == 1 ? Verdict::kFault : Verdict::kAmbiguous;
+    report.summary = fmt::format("{}: {}", to_string(report.verdict), names);
+  } else {
+    report.summary += "; beside it " + names;
+  }
+  report.faults.insert(report.faults.end(), self.faults.begin(), self.faults.end());
 }
 
 // What the answers mean when the diagnosis of the probes alone is not the last word.
@@ -131,15 +195,15 @@ void judge(const std::vector<Probe>& probes, const SelfEvidence& self, Report& r
     } else if (self.visible_set && self.visible_set->num_different() > 0) {
       report.summary += "; measured: " + first_difference(*self.visible_set);
     }
-    return;
   }
+  add_faults(self, report);
   if (exit_code(report.verdict) != 0) return;
   const auto failed =
       std::ranges::find_if(self.relations, [](const RelationResult& r) { return !r.holds(); });
   if (failed != self.relations.end()) {
     report.verdict = Verdict::kUnknown;
-    report.summary =
-        fmt::format("unknown: every answer is as declared, and yet a relation fails: {}", failed->name);
+    report.summary = fmt::format("unknown: every answer is as declared, and yet a relation fails: {}{}{}",
+                                 failed->name, self.where.empty() ? "" : "; ", self.where);
   } else if (self.visible_set && self.visible_set->num_different() > 0) {
     report.verdict = Verdict::kUnknown;
     report.summary = "unknown: random inputs are answered as declared, queries of zeros are not: " +
@@ -160,7 +224,7 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
                 kMinTokens, kMaxTokens);
   }
   std::vector<Probe> probes = make_probes(spec, subject.traits(), options);
-  Steps steps(options, static_cast<int>(probes.size()) + 4);
+  Steps steps(options, static_cast<int>(probes.size()) + 6);
   TimedSubject timed(subject, steps);
   std::size_t num_asked = 0;
   for (Probe& probe : probes) {

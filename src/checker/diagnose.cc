@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checker/inside.h"
 #include "checker/next_probe.h"
 #include "checker/ranking.h"
 #include "checker/rounded_inside.h"
@@ -205,7 +206,12 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
   const auto most =
       std::ranges::max_element(searcher.declared(), {}, &Misfit::worst) - searcher.declared().begin();
-  report.row_errors = row_errors(observations[static_cast<std::size_t>(most)]);
+  const Observation& telling = observations[static_cast<std::size_t>(most)];
+  report.row_errors = row_errors(telling);
+  const auto worst_row = std::ranges::max_element(report.row_errors) - report.row_errors.begin();
+  const bool has_head = first && (first->tensor == "out" || first->tensor == "lse");
+  report.inside = inside_view(telling, worst_row, has_head ? static_cast<int>(first->index[1]) : 0,
+                              fitting.empty() ? nullptr : &fitting.front());
   std::vector<Candidate> tried = fitting;
   tried.insert(tried.end(), singles.begin(), singles.end());
   report.ranked = ranked(tried, worst);

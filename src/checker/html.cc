@@ -1,5 +1,7 @@
 #include "sightline/checker/html.h"
 
+#include <string>
+
 #include "checker/html_page.h"
 
 namespace sightline::checker {
@@ -18,6 +20,28 @@ std::string for_script(const std::string& json) {
   return out;
 }
 
+Json numbers(const std::vector<double>& x, int digits) {
+  Json array = JsonArray{};
+  for (const double y : x) array.push_back(std::stod(fmt::format("{:.{}g}", y, digits)));
+  return array;
+}
+
+Json to_json(const InsideView& view) {
+  constexpr int kShades = 3;  // digits that a shade of a picture needs
+  Json json = JsonObject{};
+  json.set("head", view.head);
+  json.set("query_begin", view.query_begin);
+  json.set("num_queries", view.num_queries);
+  json.set("key_begin", view.key_begin);
+  json.set("num_keys", view.num_keys);
+  json.set("declared", numbers(view.declared, kShades));
+  json.set("explained", numbers(view.explained, kShades));
+  json.set("explained_by", view.explained_by);
+  json.set("angles", numbers(view.angles, 6));
+  json.set("explained_angles", numbers(view.explained_angles, 6));
+  return json;
+}
+
 }  // namespace
 
 std::string to_html(const Report& report, const HtmlContext& context) {
@@ -27,6 +51,7 @@ std::string to_html(const Report& report, const HtmlContext& context) {
   data.set("report", to_json(report));
   data.set("declared", context.declared);
   data.set("assumptions", std::move(assumptions));
+  if (report.inside) data.set("inside", to_json(*report.inside));
   data.set("reproducer", context.reproducer);
   return kPageHead + for_script(data.dump()) + kPageTail;
 }

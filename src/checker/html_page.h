@@ -35,6 +35,8 @@ canvas { width: 100%; height: 22rem; border: 1px solid var(--line); touch-action
 .key span { display: inline-block; width: .8em; height: .8em; margin: 0 .35em 0 1em; vertical-align: baseline; }
 .bars { display: flex; align-items: flex-end; height: 6rem; gap: 1px; border-bottom: 1px solid var(--line); }
 .bars i { flex: 1; min-width: 1px; background: var(--both); } .bars i.over { background: var(--extra); }
+.pair { display: grid; grid-template-columns: 1fr 1fr; gap: 1rem; } .pair canvas { height: auto; aspect-ratio: 1;
+  cursor: default; image-rendering: pixelated; } svg { width: 100%; height: 12rem; border: 1px solid var(--line); }
 .bar { display: inline-block; height: .6rem; background: var(--both); } #told { min-height: 1.5em; }
 </style>
 </head>
@@ -96,6 +98,8 @@ if (report.first_difference) {
 }
 
 if (report.visible_set) drawMask(report.visible_set);
+if (data.inside) drawWeights(data.inside);
+if (data.inside && data.inside.angles.length) drawAngles(data.inside);
 if (report.row_errors && report.row_errors.length) drawErrors(report.row_errors);
 if (report.ranked && report.ranked.length) {
   add(main, "h2", "Hypotheses by misfit");
@@ -126,6 +130,67 @@ function drawErrors(errors) {
     bar.style.height = Math.max(1, 100 * Math.log10(1 + (e === null ? 1e30 : e)) / top) + "%";
     bar.title = "query " + i + ": " + number(e);
   });
+}
+
+function drawWeights(view) {
+  add(main, "h2", "Weights of query head " + view.head);
+  add(main, "div", "square root of each weight as a shade: queries " + view.query_begin + " to " +
+      (view.query_begin + view.num_queries - 1) + ", keys " + view.key_begin + " to " +
+      (view.key_begin + view.num_keys - 1), "soft");
+  const pair = add(main, "div", undefined, "pair");
+  const said = add(main, "div", "Point at a weight.", "soft");
+  const sides = [["declared", view.declared], [view.explained_by, view.explained]];
+  const ink = getComputedStyle(document.documentElement).getPropertyValue("--both").trim();
+  for (const [name, weights] of sides.filter((side) => side[1].length)) {
+    const figure = add(pair, "div");
+    add(figure, "div", name, "soft");
+    const canvas = add(figure, "canvas");
+    canvas.width = view.num_keys;
+    canvas.height = view.num_queries;
+    canvas.style.aspectRatio = view.num_keys + "/" + view.num_queries;
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", "weights: " + name);
+    const context = canvas.getContext("2d");
+    context.fillStyle = ink;
+    weights.forEach((w, i) => {
+      context.globalAlpha = w === null ? 0 : Math.sqrt(Math.min(1, w));
+      context.fillRect(i % view.num_keys, Math.floor(i / view.num_keys), 1, 1);
+    });
+    canvas.addEventListener("pointermove", (e) => {
+      const i = Math.min(view.num_queries - 1, Math.floor(e.offsetY / canvas.clientHeight * view.num_queries));
+      const j = Math.min(view.num_keys - 1, Math.floor(e.offsetX / canvas.clientWidth * view.num_keys));
+      said.textContent = "query " + (view.query_begin + i) + ", key " + (view.key_begin + j) + ": " +
+          sides.filter((side) => side[1].length)
+               .map((side) => number(side[1][i * view.num_keys + j]) + " " + side[0]).join(", ");
+    });
+  }
+}
+
+function drawAngles(view) {
+  add(main, "h2", "Angle of each rotary pair");
+  const key = add(main, "div", "radians from one position to the next, logarithmic, pair 0 on the left", "key soft");
+  const sides = [["declared", view.angles, "--both"], [view.explained_by, view.explained_angles, "--extra"]]
+      .filter((side) => side[1].length && (side[2] === "--both" || String(side[1]) !== String(view.angles)));
+  const logs = sides.flatMap((side) => side[1]).filter((x) => x > 0).map(Math.log10);
+  const low = Math.min(...logs), high = Math.max(...logs, low + 1e-9);
+  const longest = Math.max(...sides.map((side) => side[1].length));
+  const space = "http:" + "//www.w3.org/2000/svg";
+  const svg = document.createElementNS(space, "svg");
+  svg.setAttribute("viewBox", "0 0 100 100");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", "angle of each rotary pair");
+  for (const [name, angles, color] of sides) {
+    add(key, "span").style.background = "var(" + color + ")";
+    key.append(name + ": " + number(angles[0]) + " to " + number(angles[angles.length - 1]));
+    const line = document.createElementNS(space, "polyline");
+    line.setAttribute("points", angles.map((x, i) => x > 0 ? (5 + 90 * i / Math.max(1, longest - 1)) + "," +
+        (95 - 90 * (Math.log10(x) - low) / (high - low)) : "").join(" "));
+    line.setAttribute("style", "fill: none; stroke: var(" + color + "); stroke-width: 2; " +
+        "vector-effect: non-scaling-stroke");
+    svg.appendChild(line);
+  }
+  main.appendChild(svg);
 }
 
 function drawMask(set) {

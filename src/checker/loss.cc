@@ -14,8 +14,6 @@
 namespace sightline::checker {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 Result<void> check_size(const char* name, std::size_t size, std::int64_t expected, bool is_optional) {
   if (static_cast<std::int64_t>(size) == expected || (is_optional && size == 0)) return {};
   return fail(ErrorKind::kInvalidArgument, "check_loss: {} has {} numbers, expected {}", name, size,

@@ -26,6 +26,8 @@ std::optional<ElementType> parse_element_type(std::string_view text) {
   return static_cast<ElementType>(found - std::begin(kTypeNames));
 }
 
+int bytes_of(ElementType type) { return type == ElementType::kF64 ? 8 : type == ElementType::kF32 ? 4 : 2; }
+
 double round_to(ElementType type, double x) {
   switch (type) {
     case ElementType::kBf16:

@@ -1,9 +1,8 @@
 #include "checker/relations.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
+#include "checker/answer_change.h"
 #include "checker/ask.h"
 #include "checker/faulted_calls.h"
 #include "checker/simulate.h"
@@ -12,37 +11,6 @@ namespace sightline::checker {
 namespace {
 
 constexpr std::int64_t kShift = 1000;
-
-// Rounding bounds of the declared outputs, all rows.
-std::vector<double> bounds_of(const Observation& o) {
-  Observation only_out = without_outputs(o);
-  only_out.out = o.out;
-  // The spec was validated: what is declared can always be predicted.
-  return Simulator(only_out, all_rows(o)).predict({})->out.bounds;
-}
-
-// A change in rounding bounds; NaN agrees with NaN alone.
-double change(double a, double b, double bound) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return 0.0;
-  const double difference = std::abs(a - b);
-  return std::isfinite(difference) ? difference / bound : std::numeric_limits<double>::infinity();
-}
-
-// The largest change of the rows that `counts`.
-template <typename Counts>
-double worst_change(const Observation& a, const Observation& b, const std::vector<double>& bounds,
-                    Counts counts) {
-  const std::int64_t width = std::int64_t{a.spec.heads.num_q_heads} * a.spec.heads.v_head_dim;
-  double worst = 0;
-  for (std::int64_t row = 0; row < a.q_len(); ++row) {
-    if (!counts(row)) continue;
-    for (std::int64_t i = row * width; i < (row + 1) * width; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      worst = std::max(worst, change(a.out[at], b.out[at], bounds[at]));
-    }
-  }
-  return worst;
-}
 
 bool every_row(std::int64_t) { return true; }
 
@@ -89,12 +57,23 @@ bool chunks_change_nothing(const Observation& chunks) {
 Result<RelationResult> hold_repeat(Subject& subject, const Observation& whole) {
   Observation again = without_outputs(whole);
   SIGHTLINE_CHECK(ask(subject, again));
-  return RelationResult{"the same question twice", worst_change(whole, again, bounds_of(whole), every_row)};
+  return RelationResult{"the same question twice", worst_change(whole, again, out_bounds(whole), every_row)};
+}
+
+Result<RelationResult> hold_gradient_repeat(Subject& subject, const Observation& answered) {
+  Observation again = without_outputs(answered);
+  SIGHTLINE_CHECK(ask(subject, again));
+  SIGHTLINE_TRY(const Prediction declared, Simulator(answered, all_rows(answered)).predict({}));
+  RelationResult result{"the same gradients twice", 0};
+  result.worst = std::max({worst_change(answered.d_q, again.d_q, declared.d_q.bounds),
+                           worst_change(answered.d_k, again.d_k, declared.d_k.bounds),
+                           worst_change(answered.d_v, again.d_v, declared.d_v.bounds)});
+  return result;
 }
 
 Result<std::vector<RelationResult>> hold_relations(Subject& subject, const RelationInputs& in) {
   const Observation& whole = *in.whole;
-  const std::vector<double> bounds = bounds_of(whole);
+  const std::vector<double> bounds = out_bounds(whole);
   std::vector<RelationResult> results;
   if (in.chunks != nullptr && chunks_change_nothing(*in.chunks)) {
     results.push_back({"whole = chunks", worst_change(whole, *in.chunks, bounds, every_row)});
@@ -117,7 +96,7 @@ Result<std::vector<RelationResult>> hold_relations(Subject& subject, const Relat
     for (const TokenCoord& coord : whole.kv_coords) shifted.kv_rope_pos.push_back(coord.pos + kShift);
     SIGHTLINE_CHECK(ask(subject, shifted));
     results.push_back({fmt::format("all rotary positions + {} = as before", kShift),
-                       worst_change(whole, shifted, bounds_of(shifted), every_row)});
+                       worst_change(whole, shifted, out_bounds(shifted), every_row)});
   }
   return results;
 }

@@ -29,6 +29,9 @@ struct RelationInputs {
 /// by nothing else. Errors: those of asking.
 [[nodiscard]] Result<RelationResult> hold_repeat(Subject& subject, const Observation& whole);
 
+/// The same gradients again; as hold_repeat, and `answered` holds gradients. Errors: those of asking.
+[[nodiscard]] Result<RelationResult> hold_gradient_repeat(Subject& subject, const Observation& answered);
+
 /// whole = chunks; a blind edit (another value and key of a token changes no row that must not see it); all
 /// rotary positions + a constant. Those that the subject's traits or the spec leave no room for are left out.
 /// Errors: those of asking.

@@ -16,4 +16,8 @@ std::vector<std::uint8_t> visible_pairs(const Observation& call) {
   return pairs;
 }
 
+Result<void> Subject::answer_batch(std::span<Observation>) {
+  return fail(ErrorKind::kInvalidArgument, "the subject takes no batch");
+}
+
 }  // namespace sightline::checker

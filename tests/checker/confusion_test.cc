@@ -90,7 +90,9 @@ TEST(ConfusionTest, PlantedFaultsAreNamedFirstAndNoneIsNamedWrong) {
   for (const auto& [slug, counts] : by_slug) {
     std::printf("%-28s planted %3d visible %3d named %3d certain %3d\n", slug.c_str(), counts.planted,
                 counts.visible, counts.named, counts.certain);
-    if (counts.visible >= 3) EXPECT_GE(counts.named * 3, counts.visible * 2) << slug;
+    if (counts.visible >= 3) {
+      EXPECT_GE(counts.named * 3, counts.visible * 2) << slug;
+    }
   }
   std::printf("%-28s planted %3d visible %3d named %3d certain %3d\n", "all", all.planted, all.visible,
               all.named, all.certain);

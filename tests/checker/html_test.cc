@@ -26,6 +26,14 @@ Report sample() {
   report.ranked.push_back({"the declared meaning", 1e300 * 1e300});
   report.row_errors = {0, 0.5, 1e6};
   report.visible_set = VisibleSet{2, 3, {1, 1, 0, 1, 1, 1}, {1, 0, 0, 1, 1, 1}};
+  report.inside = InsideView{.head = 3,
+                             .num_queries = 2,
+                             .num_keys = 3,
+                             .declared = {1, 0, 0, 0.25, 0.75, 0},
+                             .explained = {0.5, 0.5, 0, 0.25, 0.25, 0.5},
+                             .explained_by = "rope.base:theta=500",
+                             .angles = {1, 0.01},
+                             .explained_angles = {1, 0.05}};
   report.blind_spots = {"no gradients"};
   return report;
 }
@@ -64,8 +72,9 @@ TEST(HtmlTest, ABrowserDrawsEveryPart) {
   const auto shows = [&](std::string_view text) { return result.out.find(text) != std::string::npos; };
   EXPECT_TRUE(shows("data-drawn=\"yes\"")) << result.err;
   for (const char* text :
-       {"Who sees whom", "Error of each query", "Hypotheses by misfit", "not finite", "no gradients",
-        "sightline check a.npz", "usual cause: tril()", "keys = 1", "&lt;i&gt;what"}) {
+       {"Who sees whom", "Error of each query", "Hypotheses by misfit", "not finite",
+        "Weights of query head 3", "Angle of each rotary pair", "rope.base:theta=500: 1 to 0.05",
+        "no gradients", "sightline check a.npz", "usual cause: tril()", "keys = 1", "&lt;i&gt;what"}) {
     EXPECT_TRUE(shows(text)) << text;
   }
 }

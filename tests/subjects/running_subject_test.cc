@@ -47,7 +47,8 @@ TEST(ProcessSubjectTest, TheExampleAgreesAndItsFaultsAreNamed) {
   const std::pair<const char*, const char*> faults[] = {{"top_left", "mask.top_left_alignment"},
                                                         {"restart", "cache.position_offset"},
                                                         {"tiled", "head.gqa_mapping"},
-                                                        {"scale", "score.scale"}};
+                                                        {"scale", "score.scale"},
+                                                        {"row0", "rope.batch_row"}};
   for (const auto& [word, slug] : faults) {
     const Report report = checked(start_process(example(word)), spec);
     ASSERT_EQ(report.verdict, Verdict::kFault) << word << "\n" << to_text(report);
@@ -197,6 +198,9 @@ TEST(EngineSubjectTest, OurOwnAttentionAgrees) {
       const auto engine = engine_subject(2);
       const Report report = check(*engine, spec_of(mask, rotates)).value();
       EXPECT_EQ(report.verdict, Verdict::kAgrees) << mask << "\n" << to_text(report);
+      EXPECT_NE(to_text(report).find("  0  holds: a row of a batch = the row alone"), std::string::npos)
+          << "not the same bits\n"
+          << to_text(report);
     }
   }
 }

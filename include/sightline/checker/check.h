@@ -27,13 +27,15 @@ struct CheckOptions {
 /// Asks `subject` what `spec` means: probes made for the spec (whole, in chunks, far positions, large logits,
 /// documents, padding, gradients, each as far as the subject's traits go), then the relations that any right
 /// implementation keeps (the same question twice, whole = chunks, a blind edit, a shift of all rotary
-/// positions), the measured visible set, and the diagnosis of all answers together.
+/// positions, rows of a batch = each row alone, the same gradients twice), the measured visible set, and the
+/// diagnosis of all answers together.
 ///
 /// `agrees` needs every relation and every answer. `broken`: it failed to answer, answered NaN or other
 /// shapes that no fault explains, or answered twice the same question otherwise. Errors (kInvalidArgument):
-/// an invalid spec, a mask that needs tables, fewer than 8 or more than 4096 tokens. Cost: up to 9 questions
-/// of one call each, and 1 + kv_len / v_head_dim in up to 25 calls each (the chunks, and the visible set in
-/// them), plus that of diagnose. Deterministic for a deterministic subject.
+/// an invalid spec, a mask that needs tables, fewer than 8 or more than 4096 tokens. Cost: up to 10 questions
+/// of one call each, 4 more for a batch (and up to 48 when a row of it differs), and 1 + kv_len / v_head_dim
+/// in up to 25 calls each (the chunks, and the visible set in them), plus that of diagnose. Deterministic for
+/// a deterministic subject.
 [[nodiscard]] Result<Report> check(Subject& subject, const AttentionSpec& spec,
                                    const CheckOptions& options = {});
 

@@ -16,7 +16,8 @@ struct HtmlContext {
 };
 
 /// The verdict, the faults with parameters, cause and fix, the mask as a picture (declared and observed over
-/// each other, to zoom and point at), the error of each row, the hypotheses by misfit, the evidence, the
+/// each other, to zoom and point at), the weights of one head and the angle of each rotary pair (declared,
+/// and under the faults named), the error of each row, the hypotheses by misfit, the evidence, the
 /// reproducer. All text is escaped; the data lies in the page as JSON. Deterministic.
 [[nodiscard]] std::string to_html(const Report& report, const HtmlContext& context);
 

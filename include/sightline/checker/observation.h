@@ -18,6 +18,8 @@ enum class ElementType : std::uint8_t { kF64, kF32, kBf16, kF16 };
 [[nodiscard]] std::string_view to_string(ElementType type);
 /// "f64", "f32", "bf16" or "f16"; nothing for any other text.
 [[nodiscard]] std::optional<ElementType> parse_element_type(std::string_view text);
+/// Of one number: 8, 4, 2 or 2.
+[[nodiscard]] int bytes_of(ElementType type);
 /// The nearest number that the type holds.
 [[nodiscard]] double round_to(ElementType type, double x);
 

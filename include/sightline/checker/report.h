@@ -68,6 +68,22 @@ struct VisibleSet {
   [[nodiscard]] std::int64_t num_different() const;
 };
 
+/// Queries and keys that an InsideView shows at most.
+inline constexpr std::int64_t kMaxInside = 96;
+
+/// One query head from inside, for the page: its weights, and the rotation of each pair, as declared and as
+/// the faults named have them.
+struct InsideView {
+  int head = 0;
+  std::int64_t query_begin = 0, num_queries = 0;
+  std::int64_t key_begin = 0, num_keys = 0;
+  std::vector<double> declared;   ///< [num_queries, num_keys]
+  std::vector<double> explained;  ///< the same under the faults; empty: nothing is named
+  std::string explained_by;       ///< the faults in the table's form
+  std::vector<double> angles;     ///< [pairs], radians from one position to the next; empty: no rotation
+  std::vector<double> explained_angles;
+};
+
 /// A hypothesis with the misfit of its best prediction.
 struct RankedHypothesis {
   std::string what;  ///< its text in the fault table's form, or the declared meaning
@@ -89,6 +105,7 @@ struct Report {
   std::string next_probe;  ///< what would tell the remaining hypotheses apart; empty: nothing to ask
   std::optional<Difference> first_difference;
   std::optional<VisibleSet> visible_set;  ///< where it was measured
+  std::optional<InsideView> inside;       ///< of the observation that differs most; on the page alone
   std::vector<std::string> blind_spots;   ///< what was declared and not probed, and why
 };
 

@@ -2,6 +2,8 @@
 // languages live elsewhere; the checker knows only this.
 #pragma once
 
+#include <span>
+
 #include "sightline/base/error.h"
 #include "sightline/checker/observation.h"
 
@@ -15,7 +17,9 @@ struct SubjectTraits {
   bool takes_padding = false;    ///< tokens that are not valid
   bool takes_gradients = false;  ///< d_out, and answers with d_q, d_k, d_v
   bool takes_chunks = true;      ///< fewer queries than keys
+  bool takes_batch = false;      ///< several sequences in one call: answer_batch
   bool holds_cache = false;  ///< keeps keys between calls: what it asks of a call are the newest rows of k, v
+  double cache_bytes_per_token = 0;  ///< what one layer's cache grows by with a token; 0: not told
 };
 
 /// The declared mask of a call, [q_len, kv_len], 1 = visible: for subjects that take an array. Cost: every
@@ -35,6 +39,9 @@ class Subject {
   ///
   /// Errors: whatever kept it from answering; the check then says `broken` with the message.
   virtual Result<void> answer(Observation& call) = 0;
+  /// Answers `rows` in one call, each as answer() does: sequences of equal lengths that know nothing of each
+  /// other, each with coordinates of its own as far as the traits go. Asked only where traits().takes_batch.
+  virtual Result<void> answer_batch(std::span<Observation> rows);
 
  protected:
   Subject() = default;

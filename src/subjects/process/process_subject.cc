@@ -62,6 +62,12 @@ class ProcessSubject : public checker::Subject {
     return read_answer(reply, call);
   }
 
+  Result<void> answer_batch(std::span<checker::Observation> rows) override {
+    SIGHTLINE_TRY(const Json reply,
+                  exchange(batch_to_json(rows), rows.size() * max_answer_bytes(rows.front())));
+    return read_batch_answer(reply, rows);
+  }
+
  private:
   Result<Json> exchange(const Json& request, std::size_t max_bytes = kFewBytes) {
     const auto deadline = Child::Clock::now() + options_.timeout;

@@ -15,7 +15,7 @@ constexpr int kMaxNesting = 4;
 constexpr std::pair<const char*, bool SubjectTraits::*> kTakes[] = {
     {"positions", &SubjectTraits::takes_positions}, {"segments", &SubjectTraits::takes_segments},
     {"padding", &SubjectTraits::takes_padding},     {"gradients", &SubjectTraits::takes_gradients},
-    {"chunks", &SubjectTraits::takes_chunks},
+    {"chunks", &SubjectTraits::takes_chunks},       {"batch", &SubjectTraits::takes_batch},
 };
 
 constexpr std::pair<const char*, std::vector<double> Observation::*> kOutputs[] = {
@@ -151,6 +151,7 @@ Json to_json(const SubjectTraits& traits) {
   Json json = JsonObject{};
   json.set("takes", std::move(takes));
   json.set("holds_cache", traits.holds_cache);
+  if (traits.cache_bytes_per_token > 0) json.set("cache_bytes_per_token", traits.cache_bytes_per_token);
   return json;
 }
 
@@ -169,13 +170,19 @@ Result<SubjectTraits> traits_from_json(const Json& json) {
     }
     if (!known) {
       return fail(ErrorKind::kInvalidContent,
-                  "takes: {}, expected positions, segments, padding, gradients or chunks", word.dump());
+                  "takes: {}, expected positions, segments, padding, gradients, chunks or batch",
+                  word.dump());
     }
   }
   if (const Json* holds = json.find("holds_cache")) {
     if (holds->as_bool() == nullptr)
       return fail(ErrorKind::kInvalidContent, "holds_cache: expected a boolean");
     traits.holds_cache = *holds->as_bool();
+  }
+  if (const Json* bytes = json.find("cache_bytes_per_token")) {
+    if (!bytes->get_number(traits.cache_bytes_per_token) || traits.cache_bytes_per_token < 0) {
+      return fail(ErrorKind::kInvalidContent, "cache_bytes_per_token: expected a number of bytes");
+    }
   }
   return traits;
 }
@@ -198,6 +205,15 @@ Json call_to_json(const Observation& call) {
   json.set("is_self_attention", call.is_self_attention());
   json.set("visible", visible_rows(call));
   json.set("spec", to_json(call.spec));
+  return json;
+}
+
+Json batch_to_json(std::span<const Observation> rows) {
+  Json calls = JsonArray{};
+  for (const Observation& row : rows) calls.push_back(call_to_json(row));
+  Json json = JsonObject{};
+  json.set("do", "answer_batch");
+  json.set("rows", std::move(calls));
   return json;
 }
 
@@ -245,6 +261,16 @@ Result<void> read_answer(const Json& json, Observation& call) {
   for (const auto& [name, field] : kOutputs) {
     if (const Json* found = json.find(name)) SIGHTLINE_CHECK(add_numbers(*found, name, 0, call.*field));
   }
+  return {};
+}
+
+Result<void> read_batch_answer(const Json& json, std::span<Observation> rows) {
+  SIGHTLINE_TRY(const Json* answers, member(json, "rows"));
+  const JsonArray* array = answers->as_array();
+  if (array == nullptr || array->size() != rows.size()) {
+    return fail(ErrorKind::kInvalidContent, "rows: expected an array of {} answers", rows.size());
+  }
+  for (std::size_t r = 0; r < rows.size(); ++r) SIGHTLINE_CHECK(read_answer((*array)[r], rows[r]));
   return {};
 }
 

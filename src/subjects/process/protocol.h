@@ -9,13 +9,15 @@ namespace sightline::subjects {
 
 inline constexpr int kProtocolVersion = 1;
 
-/// {"takes": ["positions", ...], "holds_cache": false}
+/// {"takes": ["positions", ...], "holds_cache": false}, and "cache_bytes_per_token" where it is known
 [[nodiscard]] Json to_json(const checker::SubjectTraits& traits);
 /// Errors (kInvalidContent): no object, an unknown word in `takes`.
 [[nodiscard]] Result<checker::SubjectTraits> traits_from_json(const Json& json);
 
 /// Everything that a subject may want to know of a call.
 [[nodiscard]] Json call_to_json(const checker::Observation& call);
+/// {"do": "answer_batch", "rows": [call, ...]}
+[[nodiscard]] Json batch_to_json(std::span<const checker::Observation> rows);
 /// Errors (kInvalidContent, kInvalidArgument): a member missing or of another type or size.
 [[nodiscard]] Result<checker::Observation> call_from_json(const Json& json);
 
@@ -23,5 +25,7 @@ inline constexpr int kProtocolVersion = 1;
 /// Fills the outputs. Arrays are flat or nested, null is NaN.
 /// Errors (kInvalidContent): no object, no array of numbers.
 [[nodiscard]] Result<void> read_answer(const Json& json, checker::Observation& call);
+/// {"rows": [answer, ...]}, one for each of `rows`. Errors: also another number of answers.
+[[nodiscard]] Result<void> read_batch_answer(const Json& json, std::span<checker::Observation> rows);
 
 }  // namespace sightline::subjects

@@ -42,6 +42,24 @@ Result<void> write_all(int out, std::string_view text) {
   return {};
 }
 
+Result<Json> answer_to_batch(checker::Subject& subject, const Json& request) {
+  const Json* calls = request.find("rows");
+  if (calls == nullptr || calls->as_array() == nullptr || calls->as_array()->empty()) {
+    return fail(ErrorKind::kInvalidContent, "rows: expected an array of calls");
+  }
+  std::vector<checker::Observation> rows;
+  for (const Json& call : *calls->as_array()) {
+    SIGHTLINE_TRY(checker::Observation row, call_from_json(call));
+    rows.push_back(std::move(row));
+  }
+  SIGHTLINE_CHECK(subject.answer_batch(rows));
+  Json answers = JsonArray{};
+  for (const checker::Observation& row : rows) answers.push_back(answer_to_json(row));
+  Json json = JsonObject{};
+  json.set("rows", std::move(answers));
+  return json;
+}
+
 Result<Json> answer_to(checker::Subject& subject, std::string_view line) {
   SIGHTLINE_TRY(const Json request, parse_json(line, "request", {.max_bytes = kMaxRequest}));
   const Json* what = request.find("do");
@@ -51,8 +69,9 @@ Result<Json> answer_to(checker::Subject& subject, std::string_view line) {
     SIGHTLINE_CHECK(subject.begin_sequence());
     return Json(JsonObject{});
   }
+  if (word == "answer_batch") return answer_to_batch(subject, request);
   if (word != "answer") {
-    return fail(ErrorKind::kInvalidContent, "do: '{}', expected hello, begin or answer", word);
+    return fail(ErrorKind::kInvalidContent, "do: '{}', expected hello, begin, answer or answer_batch", word);
   }
   SIGHTLINE_TRY(checker::Observation call, call_from_json(request));
   SIGHTLINE_CHECK(subject.answer(call));
