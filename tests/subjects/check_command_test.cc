@@ -223,7 +223,7 @@ TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
   EXPECT_EQ(check({"--engine", "--heads", "8/3"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--budget", "1h"}).exit_code, 2);
   EXPECT_EQ(check({"--library", "/nowhere.so"}).exit_code, 66);
-  for (const char* option : {"--axes", "--name", "--type"}) {
+  for (const char* option : {"--axes", "--type"}) {
     const char* value = option == std::string_view("--type") ? "f32" : "x=y";
     const RunResult model = check({dump, "--model", "/nowhere.gguf", option, value});
     EXPECT_EQ(model.exit_code, 2) << option;
