@@ -60,6 +60,10 @@ def explain_attention(declared, probes):
     pad, pads = re.match(r"key (\d+) is a pad", padding), re.match(r"keys from (\d+) are pads", padding)
     if pad or pads:
         tokens["valid"] = [j != int(pad.group(1)) if pad else j < int(pads.group(1)) for j in tokens["kv_pos"]]
+    if "segments" in declared:
+        tokens.update(q_segment=declared["segments"], kv_segment=declared["segments"])
+    if "rope_positions" in declared:
+        tokens.update(q_rope_pos=declared["rope_positions"], kv_rope_pos=declared["rope_positions"])
     if "given_mask" in declared:
         tokens["dense"] = np.array(declared["given_mask"], bool)
     chunks = declared.get("chunks")
