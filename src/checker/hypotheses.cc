@@ -198,13 +198,11 @@ bool can_show(const FaultKind& kind, const Observation& o) {
                           kind.variant == "bias_as_boolean";
   if (is_of_bias && o.bias.empty()) return false;
   if (kind.variant == "zero_keys" && !has_zero_key(o)) return false;
-  if (kind.variant == "moved" || kind.variant == "over_all")
-    return o.is_self_attention() && o.kv_len() > o.q_len();
   const bool has_cached = o.is_self_attention() && (o.kv_len() > o.q_len() || o.call_begins.size() > 1);
-  const bool is_of_cached = kind.variant == "cached_keys" || kind.variant == "cached_values" ||
-                            kind.variant == "merged" || kind.variant == "previous_call" ||
-                            kind.variant == "later" || kind.variant == "alibi_right" ||
-                            kind.variant == "previous_mask";
+  const bool is_of_cached =
+      kind.variant == "cached_keys" || kind.variant == "cached_values" || kind.variant == "merged" ||
+      kind.variant == "previous_call" || kind.variant == "later" || kind.variant == "alibi_right" ||
+      kind.variant == "previous_mask" || kind.variant == "moved" || kind.variant == "over_all";
   return has_cached || !is_of_cached;
 }
 
