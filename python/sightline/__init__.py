@@ -7,6 +7,7 @@ from . import reference
 from ._attention import attention, attention_backward
 from ._batch import check_batch
 from ._check import assert_attention, check
+from ._check_model import check_model
 from ._core import AttentionSpec, RopeSpec
 from ._endpoint import EndpointError, check_endpoint
 from ._kv_cache import KvCache
@@ -20,5 +21,5 @@ from ._spec import attention_spec, rope_spec
 
 __all__ = ["AttentionSpec", "Dump", "EndpointError", "Fault", "Generation", "KvCache", "Logprob", "Model", "Report",
            "RopeSpec", "assert_attention", "attention", "attention_backward", "attention_spec", "check",
-           "check_batch", "check_endpoint", "check_loss", "diagnose", "draw", "record", "reference", "rope",
-           "rope_frequencies", "rope_spec", "visible", "why"]
+           "check_batch", "check_endpoint", "check_loss", "check_model", "diagnose", "draw", "record", "reference",
+           "rope", "rope_frequencies", "rope_spec", "visible", "why"]

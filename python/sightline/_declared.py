@@ -12,9 +12,10 @@ _SCALINGS = {"default": None, "linear": {"factor": "factor"},
 def declared_spec(config, layer, *, num_q_heads, num_kv_heads, qk_head_dim, v_head_dim, packed=False):
     """The AttentionSpec of one layer of a decoder, from its config and the shapes of its arrays.
 
-    Understands layer_types and sliding_window, attn_logit_softcapping, query_pre_attn_scalar, rope_parameters (by layer
-    type too) of the kinds default, linear and llama3, and partial_rotary_factor. ValueError for other kinds of
-    rotation: then the spec must be given. Sinks and ALiBi are parameters, not config, and are not looked for.
+    Understands layer_types and sliding_window, attn_logit_softcapping, query_pre_attn_scalar, attention_multiplier,
+    rope_parameters (by layer type too) of the kinds default, linear and llama3, and partial_rotary_factor.
+    ValueError for other kinds of rotation: then the spec must be given. Sinks and ALiBi are parameters, not config,
+    and are not looked for.
     """
     kinds = getattr(config, "layer_types", None)
     kind = kinds[layer] if kinds else None
@@ -27,9 +28,10 @@ def declared_spec(config, layer, *, num_q_heads, num_kv_heads, qk_head_dim, v_he
     if packed:
         mask += " & segment"
     scalar = getattr(config, "query_pre_attn_scalar", None) or qk_head_dim
+    scale = getattr(config, "attention_multiplier", None) or scalar ** -0.5
     rope = "none" if kind == "no_rope" else _rope(config, kind, qk_head_dim)
     return attention_spec(num_q_heads=num_q_heads, num_kv_heads=num_kv_heads, qk_head_dim=qk_head_dim,
-                          v_head_dim=v_head_dim, mask=mask, rope=rope, softmax_scale=scalar ** -0.5,
+                          v_head_dim=v_head_dim, mask=mask, rope=rope, softmax_scale=scale,
                           logit_softcap=getattr(config, "attn_logit_softcapping", None) or 0.0)
 
 

@@ -8,17 +8,21 @@ import numpy as np
 
 from ._arrays import to_numpy
 from ._declared import declared_spec
-from ._report import diagnose
+from ._report import _TYPES, diagnose
 
 
 @dataclass
 class Layer:
-    """One layer's arrays, [batch, tokens, heads, dim] each, by call: unrotated q, k and v of new tokens, outputs."""
+    """One layer's arrays, [batch, tokens, heads, dim] each, by call: unrotated q, k and v of new tokens, outputs.
+
+    gradients  d_q, d_k, d_v and d_out by name, where a backward followed a single call inside the block
+    """
     q: list = field(default_factory=list)
     k: list = field(default_factory=list)
     v: list = field(default_factory=list)
     out: list = field(default_factory=list)
     hidden: list = field(default_factory=list)
+    gradients: dict = field(default_factory=dict)
 
     @property
     def length(self):
@@ -30,10 +34,12 @@ class Dump:
     """What `record` has seen. The declared meaning is read from the model's config, never from its code.
 
     layers  Layer by index; `arrays` joins the calls
+    dtype   what the attention computed in: "f32", "bf16", "f16" or "f64"
     """
 
     def __init__(self, config):
         self.config = config
+        self.dtype = None
         self.layers = {}
         self._valid = None
         self._positions = []
@@ -62,18 +68,29 @@ class Dump:
             tokens["rope_pos"] = np.concatenate(self._positions, 1)
         return tokens
 
-    def diagnose(self, layer, spec=None):
+    def diagnose(self, layer, spec=None, first_row=0, dtype=None):
         """The Report of one layer: does its attention do what the config (or `spec`) declares?
 
-        Sequences of equal padding and positions are the probes; two or more make a fault certain.
+        Sequences of equal padding and positions are the probes; two or more make a fault certain. Queries
+        before row `first_row` (padding, a first call) are left out, their keys are not. Gradients are explained too
+        where they were seen. `dtype` says what counts as rounding: by default that of the outputs.
         """
         arrays, tokens = self.arrays(layer), self.tokens()
         rows = self._alike(tokens)
-        own = {f"{side}_{name}": x[rows[0]] for name, x in tokens.items() if name != "valid" for side in ("q", "kv")}
+        begins = sorted({max(int(x) - first_row, 0) for x in arrays["call_begins"]})
+        own = {f"{side}_{name}": x[rows[0]][first_row if side == "q" else 0:]
+               for name, x in tokens.items() if name != "valid" for side in ("q", "kv")}
         if "valid" in tokens:
             own["valid"] = tokens["valid"][rows[0]]
-        return diagnose(self.spec(layer) if spec is None else spec, call_begins=list(arrays["call_begins"]),
-                        **{name: arrays[name][rows] for name in ("q", "k", "v", "out")}, **own)
+        given = {name: arrays[name][rows] for name in ("q", "k", "v", "out")}
+        for name in ("q", "out"):
+            given[name] = given[name][:, first_row:]
+        gradients = self.layers[layer].gradients
+        if len(arrays["call_begins"]) == 1 and first_row == 0 and {"d_out", "d_q", "d_k", "d_v"} <= set(gradients):
+            given.update({name: x[rows] for name, x in gradients.items()})
+        return diagnose(self.spec(layer) if spec is None else spec, call_begins=begins,
+                        dtype=dtype or self.dtype,
+                        **given, **own)
 
     def save(self, folder):
         """Writes one .npz a layer that `sightline check` reads, the declared spec beside it, and hidden.npz.
@@ -141,6 +158,31 @@ def record(model):
     def rows(x):
         return np.array(to_numpy(x.detach().transpose(1, 2)))
 
+    def keep_gradients(layer, tensors, turned):
+        """Gradients of unrotated q and k, of v and of the output: 0 where the backward reaches none."""
+        if not tensors[3].requires_grad or len(layer.q) != 1:
+            return
+        width = {"q": 0, "k": 0}
+
+        def keep(name, begin, end):
+            def hook(grad):
+                # Outputs are [batch, tokens, heads, dim] already.
+                grad = to_numpy(grad.detach() if name == "out" else grad.detach().transpose(1, 2))
+                layer.gradients["d_" + name][..., begin:end] = grad[..., begin:end] if begin else grad
+            return hook
+
+        for name, x in zip(("q", "k", "v", "out"), tensors):
+            layer.gradients["d_" + name] = np.zeros(rows(x).shape if name != "out" else tuple(x.shape), np.float32)
+        if turned:
+            for name, x in zip("qk", turned[-1]):
+                width[name] = x.shape[-1]
+                if x.requires_grad:
+                    x.register_hook(keep(name, 0, width[name]))
+        for name, x in zip(("q", "k", "v", "out"), tensors):
+            begin = width.get(name, 0)
+            if x.requires_grad and begin < x.shape[-1]:
+                x.register_hook(keep(name, begin, x.shape[-1]))
+
     def watch(attend):
         def attention(module, query, key, value, attention_mask, **kwargs):
             given = (module, query, key, value, attention_mask)
@@ -151,12 +193,14 @@ def record(model):
             place = slice(before, before + count) if key.shape[2] >= before + count else slice(-count, None)
             q, k = query, key[:, :, place]
             if pending:
-                turned_q, turned_k = pending.pop()
+                turned_q, turned_k = pending[-1]
                 q = torch.cat([turned_q, q[..., turned_q.shape[-1]:]], -1)
                 k = torch.cat([turned_k, k[..., turned_k.shape[-1]:]], -1)
             for name, x in (("q", q), ("k", k), ("v", value[:, :, place])):
                 layer.__dict__[name].append(rows(x))
+            keep_gradients(layer, (query, key, value, out[0]), pending)
             layer.out.append(np.array(to_numpy(out[0].detach())))
+            dump.dtype = _TYPES.get(str(out[0].dtype).removeprefix("torch."))
             pending.clear()
             return out
 

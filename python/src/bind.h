@@ -82,5 +82,6 @@ void bind_checker(nb::module_& m);
 void bind_check(nb::module_& m);
 void bind_batch(nb::module_& m);
 void bind_loss(nb::module_& m);
+void bind_report(nb::module_& m);
 
 }  // namespace sightline::python

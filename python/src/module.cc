@@ -13,4 +13,5 @@ NB_MODULE(_core, m) {
   sightline::python::bind_check(m);
   sightline::python::bind_batch(m);
   sightline::python::bind_loss(m);
+  sightline::python::bind_report(m);
 }

@@ -146,7 +146,8 @@ std::string to_text(const Report& report) {
   for (const NamedFault& fault : report.faults) {
     text += fmt::format("\n  {}  {}\n", full_name(fault), fault.what);
     for (const MeasuredParameter& p : fault.parameters) {
-      text += fmt::format("    {} = {:.10g}  ({})\n", p.name, p.value, p.what);
+      text += fmt::format("    {} = {:.10g}{}\n", p.name, p.value,
+                          p.what.empty() ? std::string() : fmt::format("  ({})", p.what));
     }
     text += fmt::format("    misfit {:.2g} of the rounding bound{}\n", fault.misfit,
                         fault.certain ? ", certain" : "");
