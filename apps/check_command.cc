@@ -122,6 +122,14 @@ Result<Answer> answer_from_dump(const CheckQuestion& question) {
   SIGHTLINE_TRY(const subjects::Dump dump, subjects::read_dump(question.dump.dump));
   SIGHTLINE_TRY(const HeadSpec heads, subjects::read_heads(dump, options));
   SIGHTLINE_TRY(options.spec, declared_spec(question.declaration, heads));
+  if (!(options.spec.heads == HeadSpec{}) && !(options.spec.heads == heads)) {
+    const auto sizes = [](const HeadSpec& h) {
+      return fmt::format("{} query and {} key heads of {} (values {})", h.num_q_heads, h.num_kv_heads,
+                         h.qk_head_dim, h.v_head_dim);
+    };
+    return fail(ErrorKind::kInvalidContent, "{} declares {}, the arrays have {}",
+                question.declaration.spec.string(), sizes(options.spec.heads), sizes(heads));
+  }
   SIGHTLINE_TRY(const subjects::DumpContent content, subjects::read_observations(dump, options));
   SIGHTLINE_TRY(checker::Report report, checker::diagnose(content.observations));
   return Answer{std::move(report), describe(content.observations.front().spec), content.assumptions};
@@ -139,6 +147,9 @@ Result<Answer> answer_from_subject(const CheckQuestion& question, Output& err) {
   SIGHTLINE_CHECK(validate(spec));
   SIGHTLINE_TRY(checker::CheckOptions options, check_options(question.subject));
   options.type = chosen_type(question).value_or(checker::ElementType::kF32);
+  if (question.subject.engine && options.type == checker::ElementType::kF64) {
+    return fail(ErrorKind::kInvalidArgument, "check: --engine computes in f32, not in f64");
+  }
   Progress progress(err);
   options.progress = [&](int done, int total, std::string_view step) {
     progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(total), step);

@@ -8,6 +8,15 @@
 #include "sightline/subjects/model/read_model_observations.h"
 
 namespace sightline::apps {
+namespace {
+
+// What a diagnosis refuses here came out of the dump, not from the command line.
+Result<checker::Report> of_content(Result<checker::Report> report) {
+  if (report || report.error().kind != ErrorKind::kInvalidArgument) return report;
+  return fail(ErrorKind::kInvalidContent, "{}", report.error().message);
+}
+
+}  // namespace
 
 Result<ModelAnswer> check_model(const ModelQuestion& question,
                                 const std::function<void(int, int, std::string_view)>& progress) {
@@ -27,12 +36,13 @@ Result<ModelAnswer> check_model(const ModelQuestion& question,
   const bool has_logprobs = std::ranges::any_of(
       texts, [](const subjects::ModelObservation& text) { return !text.logprobs.empty(); });
   if (question.layers || !has_logprobs) {
-    SIGHTLINE_TRY(checker::Report report, subjects::diagnose_layers(model, texts, question.tolerance));
+    SIGHTLINE_TRY(checker::Report report,
+                  of_content(subjects::diagnose_layers(model, texts, question.tolerance)));
     return ModelAnswer{std::move(report), declared};
   }
   SIGHTLINE_TRY(const ModelText text, load_model_text(question.model.string()));
-  SIGHTLINE_TRY(checker::Report report,
-                subjects::diagnose_model(model, text.tokenizer, texts, {question.tolerance, progress}));
+  SIGHTLINE_TRY(checker::Report report, of_content(subjects::diagnose_model(model, text.tokenizer, texts,
+                                                                            {question.tolerance, progress})));
   return ModelAnswer{std::move(report), declared};
 }
 

@@ -35,7 +35,7 @@ void add_subject_options(Cli& cli, SubjectOptions& options) {
   cli.option("--v-head-dim", options.v_head_dim, "N", "components of a value; as --head-dim if not given")
       .range(1, 4096);
   cli.option("--tokens", options.tokens, "N", "tokens of a probe; 0: what the mask needs").range(0, 4096);
-  cli.option("--budget", options.budget, "TIME", "ask nothing more after this: 500ms, 60s, 2m");
+  cli.option("--budget", options.budget, "TIME", "ask nothing more after this: 500ms, 60s, 2m; 0s: no end");
   cli.option("--timeout", options.timeout, "TIME", "of one answer; then it hangs");
   cli.option("--seed", options.seed, "N", "of the inputs");
 }

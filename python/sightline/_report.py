@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import _core
-from ._arrays import real_numbers
+from ._arrays import real_numbers, to_numpy
 from ._tokens import make_tokens
 
 
@@ -87,18 +87,20 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=No
     """
     arrays = {"q": q, "k": k, "v": v, "d_out": d_out, "out": out, "lse": lse, "weights": weights,
               "d_q": d_q, "d_k": d_k, "d_v": d_v}
-    arrays = {name: np.asarray(x) for name, x in arrays.items() if x is not None}
+    given = {name: str(getattr(x, "dtype", "float64")).removeprefix("torch.") for name, x in arrays.items()
+             if x is not None}
+    arrays = {name: to_numpy(x) for name, x in arrays.items() if x is not None}
     if dtype is None:
-        seen = [arrays[name].dtype for name in _OUTPUTS if name in arrays]
-        dtype = _TYPES.get(str(seen[0]), "f32") if seen else "f32"
-        if dtype == "f64" and arrays["q"].dtype != np.float64:
+        seen = [given[name] for name in _OUTPUTS if name in given]
+        dtype = _TYPES.get(seen[0], "f32") if seen else "f32"
+        if dtype == "f64" and given["q"] != "float64":
             dtype = "f32"
     if dtype not in _TYPES.values():
         raise ValueError(f"dtype is {dtype!r}, expected one of f64, f32, bf16, f16")
     for name, x, ndim in (("bias", bias, 3), ("dense", dense, 2)):
         if x is not None:
             pairs = (arrays["q"].shape[-2],) * (ndim - 2) + (arrays["q"].shape[-3], arrays["k"].shape[-3])
-            arrays[name] = np.broadcast_to(np.asarray(x), (*arrays["q"].shape[:-3], *pairs))
+            arrays[name] = np.broadcast_to(to_numpy(x), (*arrays["q"].shape[:-3], *pairs))
     if arrays["q"].ndim == 4:
         rows = [{name: x[b] for name, x in arrays.items()} for b in range(arrays["q"].shape[0])]
     else:

@@ -26,12 +26,16 @@ class Mask:
     tokens       arrays of positions, documents, flags by the names that `attention` takes
     dense        a boolean matrix [batch or 1, heads or 1, q_len, kv_len] where no rule fits, else None
     num_visible  visible pairs of all sequences and heads that were evaluated; num_pairs: all of them
+    q_len, kv_len
+                 the lengths it was evaluated for, and is for; 0: any
     """
     mask: str
     tokens: dict = field(default_factory=dict)
     dense: object = None
     num_visible: int = 0
     num_pairs: int = 0
+    q_len: int = 0
+    kv_len: int = 0
 
     @property
     def bytes(self):
@@ -68,6 +72,10 @@ def attention(q, k, v, mask="causal", *, softmax_scale=None, logit_softcap=0.0, 
     if isinstance(mask, Mask):
         if dense is not None and mask.dense is not None:
             raise ValueError("dense is given twice: the mask has a matrix of its own")
+        lengths = (q.shape[-2], k.shape[-2])
+        if mask.q_len and lengths != (mask.q_len, mask.kv_len):
+            raise ValueError(f"the mask was evaluated for {mask.q_len} queries and {mask.kv_len} keys, got {lengths[0]} "
+                             f"and {lengths[1]}")
         dense = mask.dense if dense is None else dense
         tokens = {**mask.tokens, **tokens}
         mask = mask.mask
@@ -98,7 +106,7 @@ def from_mask_mod(mask_mod, q_len, kv_len, *, batch=1, num_heads=1):
     Cost: q_len * kv_len bytes for each of batch and num_heads while it is evaluated; 3 to 30 s for 8192 by 8192.
     """
     matrices = np.stack([[_evaluate(mask_mod, b, h, q_len, kv_len) for h in range(num_heads)] for b in range(batch)])
-    count = {"num_visible": int(matrices.sum()), "num_pairs": matrices.size}
+    count = {"num_visible": int(matrices.sum()), "num_pairs": matrices.size, "q_len": q_len, "kv_len": kv_len}
     if (matrices == matrices[:, :1]).all():
         found = _joined([recognise(m[0]) for m in matrices], matrices[:, 0])
         if found is not None:

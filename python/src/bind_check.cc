@@ -137,6 +137,8 @@ void bind_check(nb::module_& m) {
          const std::string& type, std::int64_t num_tokens, std::uint64_t seed, double budget,
          const std::string& follows, const std::string& reproducer) {
         PythonSubject subject(std::move(ask), std::move(ask_batch), traits_of(traits));
+        // Before anything is asked: a word that is refused after the last answer would waste them all.
+        if (checker::Report none; !follows.empty()) unwrap(checker::apply_conventions(follows, none));
         CheckOptions options;
         options.type = element_type(type);
         options.num_tokens = num_tokens;

@@ -119,6 +119,12 @@ TEST(CheckCommandTest, TheDeclarationMayBeAFile) {
   const RunResult refused = check({path, "--spec", spec});
   EXPECT_EQ(refused.exit_code, 65) << refused.err;
   EXPECT_TRUE(has(refused.err, "musk")) << refused.err;
+  std::ofstream(spec) << "{\"mask\": \"causal & window(5)\", \"heads\": {\"num_q_heads\": 3, "
+                         "\"num_kv_heads\": 3, \"qk_head_dim\": 7, \"v_head_dim\": 7}}";
+  const RunResult other = check({path, "--spec", spec});
+  EXPECT_EQ(other.exit_code, 65) << other.err;
+  EXPECT_TRUE(has(other.err, "declares 3 query and 3 key heads of 7 (values 7), the arrays have"))
+      << other.err;
 }
 
 TEST(CheckCommandTest, OptionsThatWouldChangeNothingAreWrongUsage) {
@@ -219,6 +225,7 @@ TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
   EXPECT_EQ(check({dump, "--engine"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--axes", "td"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--library", "x.so"}).exit_code, 2);
+  EXPECT_EQ(check({"--engine", "--type", "f64"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--heads", "8x2"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--heads", "8/3"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--budget", "1h"}).exit_code, 2);

@@ -179,6 +179,21 @@ def test_a_mask_mod_becomes_rules_that_equal_it_on_every_pair(name, capsys):
     assert close(out.double(), want, 3e-6)
 
 
+def test_a_mask_of_other_lengths_is_refused():
+    mask = slt.from_mask_mod(lambda b, h, q, k: k <= q, 8, 8)
+    q = torch.randn(2, 9, 4)
+    with pytest.raises(ValueError, match="evaluated for 8 queries and 8 keys, got 9 and 9"):
+        slt.attention(q, q, q, mask)
+
+
+def test_diagnose_takes_tensors_as_they_are():
+    q, k, v = (torch.randn(2, 7, h, 8, dtype=torch.bfloat16).requires_grad_() for h in (4, 2, 2))
+    repeated = [x.transpose(1, 2).repeat_interleave(n, 1) for x, n in ((q, 1), (k, 2), (v, 2))]
+    out = torch.nn.functional.scaled_dot_product_attention(*repeated, is_causal=True).transpose(1, 2)
+    spec = sl.attention_spec(num_q_heads=4, num_kv_heads=2, qk_head_dim=8, mask="causal")
+    assert sl.diagnose(spec, q=q, k=k, v=v, out=out).verdict == "rounding"
+
+
 def test_documents_that_differ_by_sequence():
     docs = torch.stack([DOCS, torch.zeros_like(DOCS), DOCS.flip(0)])
     mod = lambda b, h, q, k: (q >= k) & (docs[b, q] == docs[b, k])  # noqa: E731
