@@ -64,6 +64,37 @@ std::vector<Candidate> try_pairs(const Searcher& searcher, const std::vector<Hyp
       if (pair.score.worst <= kFits) pairs.push_back(std::move(pair));
     }
   }
+  return pairs;
+}
+
+// Two kinds at once where neither alone comes near, each with the number that it usually has: all of them, as
+// none has to be measured.
+std::vector<Candidate> try_usual_pairs(const Searcher& searcher, const std::vector<Candidate>& singles) {
+  std::vector<Fault> usual;
+  for (const Candidate& single : singles) {
+    Fault fault{single.faults.front().kind, {}};
+    const bool is_measured = std::ranges::any_of(fault.kind->parameters, [](const FaultParameter& p) {
+      return p.name != "keys" && p.name != "offset";
+    });
+    if (is_measured) continue;
+    for (const FaultParameter& parameter : fault.kind->parameters) fault.values.push_back(parameter.value);
+    usual.push_back(std::move(fault));
+  }
+  std::vector<Candidate> pairs;
+  for (std::size_t i = 0; i < usual.size(); ++i) {
+    for (std::size_t j = i + 1; j < usual.size(); ++j) {
+      if (usual[i].kind->slug == usual[j].kind->slug) continue;
+      std::vector<Fault> faults{usual[i], usual[j]};
+      if (!searcher.may_fit(faults)) continue;
+      const Score score = searcher.score(faults);
+      if (score.worst <= kFits) pairs.push_back({std::move(faults), score});
+    }
+  }
+  return pairs;
+}
+
+// Best first, and each with its faults in the order of the table.
+std::vector<Candidate> in_order(std::vector<Candidate> pairs) {
   for (Candidate& pair : pairs) {
     std::ranges::sort(pair.faults, {}, [](const Fault& f) { return f.kind; });
   }
@@ -196,7 +227,8 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   std::vector<Candidate> fitting;
   std::ranges::copy_if(singles, std::back_inserter(fitting),
                        [](const Candidate& c) { return c.score.worst <= kFits; });
-  if (fitting.empty()) fitting = try_pairs(searcher, all, singles);
+  if (fitting.empty()) fitting = in_order(try_pairs(searcher, all, singles));
+  if (fitting.empty()) fitting = in_order(try_usual_pairs(searcher, singles));
   const bool is_estimate = fitting.empty();  // what rounds in a half type fits no prediction exactly
   if (is_estimate) fitting = rounded_inside(observations);
   fitting = one_of_each(simplest(observations.front().spec.mask, fitting));

@@ -148,6 +148,11 @@ Score Searcher::first_look(std::span<const Fault> faults) const {
   return score;
 }
 
+bool Searcher::may_fit(std::span<const Fault> faults) const {
+  const Score look = first_look(faults);
+  return look.shows && look.worst <= kFits;
+}
+
 Candidate Searcher::best(const Hypothesis& hypothesis, std::span<const Fault> others) const {
   Candidate best;
   Score best_look;

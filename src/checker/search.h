@@ -31,6 +31,8 @@ class Searcher {
 
   /// What already misses the scouted rows is compared with those alone: enough to exclude it.
   [[nodiscard]] Score score(std::span<const Fault> faults) const;
+  /// Whether these leave the scouted rows of the observation that tells most where they are. Cheap.
+  [[nodiscard]] bool may_fit(std::span<const Fault> faults) const;
   /// `others` and the row of `hypothesis` with the value that explains most.
   [[nodiscard]] Candidate best(const Hypothesis& hypothesis, std::span<const Fault> others = {}) const;
 

@@ -71,8 +71,6 @@ Result<void> other_head_dim(const Fault& fault, AttentionSpec& spec) {
   const double head_dim = fault.value("head_dim");
   if (spec.rope.pairing == RopePairing::kNone) return not_applicable(fault, "the layer has no rotation");
   if (spec.score.softmax_scale) return not_applicable(fault, "the scale is stated, not derived from a width");
-  if (head_dim == spec.rope.rotary_dim)
-    return not_applicable(fault, "the frequencies are those of this width");
   if (spec.rope.rotary_dim == 2) return not_applicable(fault, "its only pair turns alike at any width");
   if (head_dim == spec.heads.qk_head_dim) return not_applicable(fault, "this is the layer's head_dim");
   if (head_dim < 2) return not_applicable(fault, "a head has at least two dimensions");
@@ -94,6 +92,11 @@ Result<void> scale_factor(const Fault& fault, AttentionSpec& spec) {
 
 Result<void> scale_missing(const Fault&, AttentionSpec& spec) {
   spec.score.softmax_scale = 1.0;
+  return {};
+}
+
+Result<void> scale_inverted(const Fault&, AttentionSpec& spec) {
+  spec.score.softmax_scale = 1 / softmax_scale(spec.score, spec.heads);
   return {};
 }
 
@@ -204,6 +207,7 @@ std::vector<FaultKind> score_rows() {
           other_head_dim, {{"head_dim", 10, "the width taken", true}}),
       row("score.scale/twice", kGroup, "the softmax scale is applied twice", scale_twice),
       row("score.scale/missing", kGroup, "the softmax scale is not applied", scale_missing),
+      row("score.scale/inverted", kGroup, "scores are divided by the softmax scale", scale_inverted),
       row("score.scale/factor", kGroup, "the softmax scale is another number", scale_factor,
           {{"factor", 2, "times the right scale"}}),
       row("score.scale/on_bias", kGroup, "the softmax scale multiplies the bias too", scale_on_bias),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "checker/simulate.h"
@@ -173,6 +174,21 @@ TEST(DiagnoseTest, FormsThatRealReleasesHadAreNamed) {
                    o.spec.score.sink_logits = {1, 0, 2, -1};
                  }),
           text);
+  }
+}
+
+// A scale of the width that rotates is one, or a head_dim that was derived: the frequencies are the same.
+TEST(DiagnoseTest, AScaleThatAnotherHeadDimGivesToTheBitIsAmbiguous) {
+  AttentionSpec spec = usual_spec("causal");
+  spec.rope.rotary_dim = 4;  // of 8
+  const Fault fault = parse_fault("head.dim_explicit:head_dim=4").value();
+  std::vector<Observation> probes{random_observation(spec, 12, {}, 12, 61),
+                                  random_observation(spec, 12, {}, 12, 62)};
+  for (Observation& o : probes) observe(o, std::span(&fault, 1));
+  const Report report = diagnose(probes).value();
+  EXPECT_EQ(report.verdict, Verdict::kAmbiguous) << to_text(report);
+  for (const char* slug : {"score.scale", "head.dim_explicit"}) {
+    EXPECT_TRUE(std::ranges::count(report.faults, slug, &NamedFault::slug) == 1) << to_text(report);
   }
 }
 

@@ -73,7 +73,7 @@ TEST(FaultTableTest, UnknownNamesAndNumbersAreRefusedWithTheKnownOnes) {
   EXPECT_EQ(message("mask.nothing").find("fault 'mask.nothing' is unknown; known: mask.top_left_alignment, "),
             0U);
   EXPECT_EQ(message("score.scale/half"),
-            "fault score.scale has no variant 'half'; it has: twice, missing, factor, on_bias");
+            "fault score.scale has no variant 'half'; it has: twice, missing, inverted, factor, on_bias");
   EXPECT_EQ(message("rope.base:base=1"),
             "fault rope.base: 'base=1', expected NAME=NUMBER with NAME of: theta");
   EXPECT_EQ(message("rope.base:theta=x"), "fault rope.base: theta = 'x', expected a finite number");
@@ -174,7 +174,11 @@ TEST(FaultTableTest, AnotherHeadDimIsItsScaleAndItsBaseTogether) {
   EXPECT_DOUBLE_EQ(*spec.score.softmax_scale, 1 / std::sqrt(8.0));
   const std::vector<double> frequencies = rope_frequencies(spec.rope, 0);
   EXPECT_DOUBLE_EQ(frequencies[1], std::pow(100.0, -2.0 / 8));
-  for (const char* text : {"6", "4", "0"}) {  // the right one, a scale alone, none
+  spec = before;  // of the width that rotates it is a scale alone
+  ASSERT_TRUE(plant(fault("head.dim_explicit:head_dim=4"), spec));
+  EXPECT_EQ(spec.rope, before.rope);
+  EXPECT_DOUBLE_EQ(*spec.score.softmax_scale, 0.5);
+  for (const char* text : {"6", "0"}) {  // the right one, none
     spec = before;
     EXPECT_FALSE(plant(fault(std::string("head.dim_explicit:head_dim=") + text), spec)) << text;
   }

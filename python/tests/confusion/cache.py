@@ -134,8 +134,10 @@ class Shifted(Planted, Attention):
         return (tokens >= self.parameters["kept"]) & (tokens < self.m.prefix)
 
 
-@plants("cache.shift_rerotation", "not rotated again", rope=True, masks=("causal", "window"), prefix=True)
+@plants("cache.shift_rerotation", "not rotated again", rope=True, masks=("causal",), prefix=True)
 class NotRerotated(Shifted):
+    """The tokens that stayed are seen: without them it is a counter that is off, in numbers and in name."""
+
     def rotary_positions(self, call):
         queries, keys = super().rotary_positions(call)
         return queries, keys + np.where(self.moved(call), self.parameters["dropped"], 0)

@@ -6,6 +6,7 @@ import numpy as np
 from . import cache, gradients, heads, position, visibility  # noqa: F401
 from .attention import Attention
 from .draw import draw
+from .in_type import InType
 from .meaning import exchange
 from .registry import Planted
 
@@ -345,7 +346,7 @@ class SinkTooSmall(heads.NoSink):
         return m.but(sinks=np.full(m.num_q_heads, -60.0)), {}
 
 
-CONTROLS = (Right, Right, EverythingShifted, ResetInIsolation, SlopeTimesKey, SinkAfterwards, RowTermOfWeights,
+CONTROLS = (Right, InType, EverythingShifted, ResetInIsolation, SlopeTimesKey, SinkAfterwards, RowTermOfWeights,
             CapFolded, TiledWithoutGroups, TrailingPads, OneVisibleKey, Reversed, Online, InSplits, ScaledQueries,
             DropsNothing, SinkTooSmall)
 

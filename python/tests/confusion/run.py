@@ -8,6 +8,7 @@ import numpy as np
 from . import objective, others
 from .attention import Attention
 from .draw import draw, draw_inputs
+from .in_type import InType
 from .meaning import declare
 from .registry import FAULTS
 from .rounding import UNITS
@@ -35,7 +36,7 @@ class Outcome:
     verdict: str
     named: tuple = ()
     certain: bool = False
-    result: str = ""
+    result: str = ""  # named, equal, ambiguous, wrong, unknown, not seen; of controls quiet, false alarm
     summary: str = ""
     report: object = None
 
@@ -114,10 +115,10 @@ def order(slug):
 
 
 def is_visible(case, x, got):
-    """Whether it differs from the declared meaning by more than ten roundings, as this implementation rounds."""
+    """Whether it differs from the declared meaning by more than ten roundings, as a right run in the type has them."""
     with np.errstate(all="ignore"):
         exact = Attention(case.declared, np.float64).run(x)
-        usual = Attention(case.declared).run(x)
+        usual = InType(case.declared).run(x)
     for name, y in got.items():
         if not np.array_equal(np.isfinite(y), np.isfinite(exact[name])):
             return True
@@ -157,18 +158,27 @@ def judged(case, visible, report):
     elif not named:
         out.result = "not seen" if report.ok else "unknown"
     elif report.verdict == "ambiguous":
-        out.result = "ambiguous" if case.expected & set(named) else "wrong"
+        out.result = among(case.expected, report.faults)
     else:
         out.result = "named" if set(named) == set(case.expected) else "wrong"
     return out
+
+
+def among(expected, faults):
+    """What an answer of several names is: `equal` where the others predict the same numbers, misfit and all."""
+    right = [f.misfit for f in faults if f.slug in expected]
+    if not right:
+        return "wrong"
+    return "equal" if all(np.isclose(f.misfit, right[0], rtol=1e-3) for f in faults) else "ambiguous"
 
 
 def counts(outcomes):
     """How a list of outcomes came out; those that show nothing are counted apart."""
     seen = [o for o in outcomes if o.visible]
     tally = collections.Counter(o.result for o in seen)
-    return {"planted": len(outcomes), "visible": len(seen), "named": tally["named"], "ambiguous": tally["ambiguous"],
-            "wrong": tally["wrong"], "wrong and certain": sum(o.result == "wrong" and o.certain for o in outcomes),
+    first = sum(o.result == "ambiguous" and o.named[0] in o.case.expected for o in seen)
+    return {"planted": len(outcomes), "visible": len(seen), "named": tally["named"], "equal": tally["equal"],
+            "ambiguous": tally["ambiguous"], "ambiguous, right first": first, "wrong": tally["wrong"], "wrong and certain": sum(o.result == "wrong" and o.certain for o in outcomes),
             "unknown": tally["unknown"], "not seen": tally["not seen"]}
 
 
