@@ -353,13 +353,18 @@ def _own(model):
 
 
 def _name_relations(findings):
-    """Names the first relation that no layer has explained; others are mostly its consequences, and are listed."""
+    """Names the first kind of relation that fails, where no layer has explained it: a later kind mostly fails because
+    of it, and is listed. A gradient that reaches hidden tokens is apart from what the forward does."""
     def is_forward(slug):
         return slug.split(".")[0] not in ("grad", "loss")
 
     named = any(is_forward(slug) for slug, *_ in findings.faults)
+    group = None
     for relation in findings.broken_relations:
-        if relation.fault is None:
+        is_gradient = relation.group == "gradients_of_the_first_row"
+        if not is_gradient:
+            group = group or relation.group
+        if relation.fault is None or not (is_gradient or relation.group == group):
             continue
         slug, variant, what, parameters = relation.fault
         if is_forward(slug) and named:

@@ -13,9 +13,9 @@ def declared_spec(config, layer, *, num_q_heads, num_kv_heads, qk_head_dim, v_he
     """The AttentionSpec of one layer of a decoder, from its config and the shapes of its arrays.
 
     Understands layer_types and sliding_window, attn_logit_softcapping, query_pre_attn_scalar, attention_multiplier,
-    rope_parameters (by layer type too) of the kinds default, linear and llama3, and partial_rotary_factor.
-    ValueError for other kinds of rotation: then the spec must be given. Sinks and ALiBi are parameters, not config,
-    and are not looked for.
+    rope_parameters (by layer type too) of the kinds default, linear and llama3, partial_rotary_factor,
+    no_rope_layers. ValueError for other kinds of rotation: then the spec must be given. Sinks and ALiBi are
+    parameters, not config, and are not looked for.
     """
     kinds = getattr(config, "layer_types", None)
     kind = kinds[layer] if kinds else None
@@ -29,10 +29,17 @@ def declared_spec(config, layer, *, num_q_heads, num_kv_heads, qk_head_dim, v_he
         mask += " & segment"
     scalar = getattr(config, "query_pre_attn_scalar", None) or qk_head_dim
     scale = getattr(config, "attention_multiplier", None) or scalar ** -0.5
-    rope = "none" if kind == "no_rope" else _rope(config, kind, qk_head_dim)
+    rope = "none" if _is_unrotated(config, layer, kind) else _rope(config, kind, qk_head_dim)
     return attention_spec(num_q_heads=num_q_heads, num_kv_heads=num_kv_heads, qk_head_dim=qk_head_dim,
                           v_head_dim=v_head_dim, mask=mask, rope=rope, softmax_scale=scale,
                           logit_softcap=getattr(config, "attn_logit_softcapping", None) or 0.0)
+
+
+def _is_unrotated(config, layer, kind):
+    """A layer without rotation in a model that rotates: `no_rope_layers` marks it with 0; Cohere 2's global ones."""
+    marks = getattr(config, "no_rope_layers", None)
+    return (kind == "no_rope" or bool(marks and not marks[layer])
+            or (config.model_type == "cohere2" and kind == "full_attention"))
 
 
 def _rope(config, kind, dim):

@@ -17,6 +17,7 @@ class Relation:
     place: object = None          # (row, token, component, expected, got)
     fault: object = None          # (slug, variant, what, [(name, value, words)])
     notes: list = field(default_factory=list)   # (text, value)
+    group: str = ""               # the method that holds it
 
     @property
     def holds(self):
@@ -58,7 +59,10 @@ class Relations:
             lines = str(error).strip().splitlines() or [""]
             self.skipped.append(f"{method.__name__.replace('_', ' ')}: {type(error).__name__}: {lines[0][:160]}")
             return
-        self.done += [found] if isinstance(found, Relation) else found
+        found = [found] if isinstance(found, Relation) else found
+        for relation in found:
+            relation.group = method.__name__
+        self.done += found
 
     # Each method below is one kind of relation.
 

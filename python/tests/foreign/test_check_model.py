@@ -26,6 +26,9 @@ MORE = {
     "falcon": ("FalconConfig", {**GPT, "new_decoder_architecture": True, "num_kv_heads": 2}),
     "gptj": ("GPTJConfig", {"vocab_size": 97, "n_embd": 48, "n_layer": 2, "n_head": 4, "rotary_dim": 8,
                             "n_positions": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None}),
+    "smollm3, a layer without rotation": ("SmolLM3Config", {**SMALL, "num_hidden_layers": 4}),
+    "cohere2, a layer without rotation": ("Cohere2Config", {**COMMON, "num_hidden_layers": 4, "sliding_window": 5,
+                                                            "layer_norm_eps": 1e-5}),
     "llama, linear positions": ("LlamaConfig", {**COMMON, "rope_parameters": {
         "rope_type": "linear", "rope_theta": 50.0, "factor": 3.0}}),
     "llama, dynamic positions": ("LlamaConfig", {**COMMON, "rope_parameters": {
@@ -308,6 +311,13 @@ def test_what_cannot_be_named_is_unknown_with_its_layer(monkeypatch):
     assert report.verdict in ("unknown", "fault") and not any(f.certain and f.slug.startswith("rope")
                                                               for f in report.faults), str(report)
     assert "layer 2" in report.summary or any(f.parameters.get("layer") == 2 for f in report.faults), str(report)
+
+
+def test_what_follows_from_a_fault_is_not_named(monkeypatch):
+    model = small("gemma2")  # its windows are lost too, so that no single fault explains the later calls
+    top_left(model, monkeypatch)
+    report = sl.check_model(model)
+    assert report.verdict == "unknown" and "layer 0 in later calls on a cache" in report.summary, str(report)
 
 
 def test_packing_is_held_where_it_is_promised():
