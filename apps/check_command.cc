@@ -68,12 +68,15 @@ void add_options(Cli& cli, CheckQuestion& question) {
   cli.option("--chunk", question.model.chunk, "N",
              "with --model: tokens of one of their forwards; 0: all at once")
       .range(0, 1 << 20);
-  cli.option("--tolerance", question.model.tolerance, "NATS",
-             "with --model: by which rounding moves their log-probabilities, about 0.2 for quantised "
-             "activations; of tensors the "
-             "share of their root mean square");
+  cli.option(
+      "--tolerance", question.model.tolerance, "NATS",
+      "with --model: by which rounding of f32 moves their log-probabilities; of tensors the share of their "
+      "root mean square");
   cli.flag("--layers", question.model.layers,
            "with --model: hold the tensors of layers in DUMP alone, and run no faulted model");
+  cli.option("--their-types", question.model.their_types, "TYPES",
+             "with --model: what they round, in place of f32: llama.cpp, or what products read and what the "
+             "cache holds, such as q8/f16, of f32, bf16, f16, q8, q8_k");
   cli.option("-t,--threads", question.model.threads, "N", "with --model: threads; 0: all").range(0, 1024);
   add_declaration_options(cli, question.declaration);
   cli.option("--axes", question.dump.axes, "ORDER",
@@ -174,9 +177,10 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
   }
   const ModelQuestion files{.model = question.model.model, .against = question.model.against};
   if (!files.against.empty() && (question.model != files || !question.dump.names.empty())) {
-    return fail(ErrorKind::kInvalidArgument,
-                "check: --chunk, --tolerance, --threads, --layers and --name are for a DUMP; with --against "
-                "nothing is run");
+    return fail(
+        ErrorKind::kInvalidArgument,
+        "check: --chunk, --tolerance, --their-types, --threads, --layers and --name are for a DUMP; with "
+        "--against nothing is run");
   }
   if (!question.dump.axes.empty() || question.type) {
     return fail(ErrorKind::kInvalidArgument,
@@ -195,8 +199,9 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
 Result<Answer> find_answer(const CheckQuestion& question, Output& err) {
   if (!question.model.model.empty()) return answer_from_model(question, err);
   if (question.model != ModelQuestion{}) {
-    return fail(ErrorKind::kInvalidArgument,
-                "check: --against, --chunk, --tolerance, --threads and --layers are for --model");
+    return fail(
+        ErrorKind::kInvalidArgument,
+        "check: --against, --chunk, --tolerance, --their-types, --threads and --layers are for --model");
   }
   return question.subject.is_given() ? answer_from_subject(question, err) : answer_from_dump(question);
 }
@@ -246,7 +251,7 @@ Result<int> run_check(Invocation& call) {
       "  sightline check layer0.npz --mask 'causal & window(256)' --rope half_split --theta 500000\n"
       "  sightline check --process 'python3 mine.py' --heads 8/2 --head-dim 64 --mask causal\n"
       "  sightline check --library ./libmine.so --mask 'causal & window(16)'\n"
-      "  sightline check theirs.json --model model.gguf --tolerance 0.2\n"
+      "  sightline check theirs.json --model model.gguf --their-types llama.cpp\n"
       "  sightline check layers.npz --model model.gguf --layers\n"
       "  sightline check --model model.gguf --against hf-folder\n"
       "Exit: 0 agrees, rounding or a convention; 1 anything else; 65 or 66 when the dump cannot be read.");

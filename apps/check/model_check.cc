@@ -41,8 +41,13 @@ Result<ModelAnswer> check_model(const ModelQuestion& question,
     return ModelAnswer{std::move(report), declared};
   }
   SIGHTLINE_TRY(const ModelText text, load_model_text(question.model.string()));
-  SIGHTLINE_TRY(checker::Report report, of_content(subjects::diagnose_model(model, text.tokenizer, texts,
-                                                                            {question.tolerance, progress})));
+  subjects::ModelDiagnosisOptions options{.tolerance = question.tolerance, .progress = progress};
+  if (!question.their_types.empty()) {
+    SIGHTLINE_TRY(options.types,
+                  subjects::parse_foreign_types(question.their_types, model.info().tensor_types));
+  }
+  SIGHTLINE_TRY(checker::Report report,
+                of_content(subjects::diagnose_model(model, text.tokenizer, texts, options)));
   return ModelAnswer{std::move(report), declared};
 }
 

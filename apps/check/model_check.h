@@ -18,6 +18,7 @@ struct ModelQuestion {
   std::filesystem::path dump;     ///< what another program made of it
   std::filesystem::path against;  ///< or: another file of the same model
   double tolerance = 2e-3;        ///< nats, as in subjects::ModelDiagnosisOptions; without `against`
+  std::string their_types;        ///< as parse_foreign_types reads them; empty: f32
   std::int64_t chunk = 0;         ///< tokens of one of the other program's forwards; 0: all at once
   int threads = 0;                ///< 0: all
   bool layers = false;            ///< tensors of layers alone: no faulted runs, and no tokenizer is needed

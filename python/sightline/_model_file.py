@@ -119,20 +119,24 @@ class Model:
                for g in self._model.generate(ids, asked)]
         return out if many else out[0]
 
-    def diagnose(self, tokens, logprobs, *, chunk=0, tolerance=2e-3, reproducer=""):
+    def diagnose(self, tokens, logprobs, *, chunk=0, tolerance=2e-3, their_types=None, reproducer=""):
         """Explains log-probabilities that another program gave for the same model file: a Report.
 
         tokens     a text, its ids, or a list of either
-        logprobs   natural log-probability of each token but the first; a list of arrays for a list of texts
+        logprobs   natural log-probability of each token but the first; a list of arrays for a list of texts. None
+                   where the first ones are not known
         chunk      tokens of one of its forwards; 0: all at once
-        tolerance  nats by which rounding may move one: about 0.2 for programs that quantise activations
+        tolerance  nats by which rounding of f32 may move one
+        their_types  what the program rounds where that is more: "llama.cpp" (what that program does to this file
+                   on a CPU), or the types of what its matrix products read and of its cache, such as "q8/f16"
+                   (f32, bf16, f16, q8, q8_k); how far that moves each number is then measured, see docs/check.md
 
         Faults are those that the engine can run, with their parameters measured; two texts make a name certain.
         """
         many = self._is_many(tokens)
         texts = [self._ids(t) for t in (tokens if many else [tokens])]
-        rows = [[float(x) for x in row] for row in (logprobs if many else [logprobs])]
-        return report_from(*self._model.diagnose(texts, rows, chunk, tolerance, reproducer))
+        rows = [[None if x is None else float(x) for x in row] for row in (logprobs if many else [logprobs])]
+        return report_from(*self._model.diagnose(texts, rows, chunk, tolerance, their_types or "", reproducer))
 
     def _ids(self, tokens):
         return self.encode(tokens) if isinstance(tokens, str) else [int(x) for x in tokens]

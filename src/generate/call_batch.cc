@@ -42,7 +42,8 @@ std::int64_t CallBatch::want_logits(std::int64_t row) {
   return static_cast<std::int64_t>(logit_rows_.size()) - 1;
 }
 
-Result<void> CallBatch::run(Model& model, KvCache& cache, std::span<const AttentionSpec> specs) {
+Result<void> CallBatch::run(Model& model, KvCache& cache, std::span<const AttentionSpec> specs,
+                            const RowChange* change_rows) {
   vocab_size_ = model.spec().vocab_size;
   const auto num_rows = static_cast<std::int64_t>(logit_rows_.size());
   logits_.reserve_discard(static_cast<std::size_t>(num_rows * vocab_size_));
@@ -53,7 +54,8 @@ Result<void> CallBatch::run(Model& model, KvCache& cache, std::span<const Attent
                            .kv_coords = kv_coords_,
                            .q_rope_pos = q_rope_pos_,
                            .kv_rope_pos = kv_rope_pos_,
-                           .logit_rows = logit_rows_};
+                           .logit_rows = logit_rows_,
+                           .change_rows = change_rows};
   return model.forward(batch, cache, dense_view<float, 2>(logits_.data(), {num_rows, vocab_size_}), specs);
 }
 

@@ -24,7 +24,9 @@ class CallBatch {
   std::int64_t want_logits(std::int64_t row);
 
   /// Runs the batch; logits of row i of want_logits' results are logits(i) afterwards.
-  [[nodiscard]] Result<void> run(Model& model, KvCache& cache, std::span<const AttentionSpec> specs);
+  /// `specs` and `change_rows` as in Model::forward; null changes nothing.
+  [[nodiscard]] Result<void> run(Model& model, KvCache& cache, std::span<const AttentionSpec> specs,
+                                 const RowChange* change_rows = nullptr);
   [[nodiscard]] std::span<const float> logits(std::int64_t logit_idx) const;
   [[nodiscard]] std::int64_t num_tokens() const { return static_cast<std::int64_t>(token_ids_.size()); }
 

@@ -130,7 +130,8 @@ class Run {
       SIGHTLINE_CHECK(feed(s, budget, logit_budget));
       ++num_fed;
     }
-    SIGHTLINE_CHECK(batch_.run(model_, *cache_, hooks_.specs));
+    SIGHTLINE_CHECK(
+        batch_.run(model_, *cache_, hooks_.specs, hooks_.change_rows ? &hooks_.change_rows : nullptr));
     for (auto& s : sequences_) {
       if (s.done || s.num_feeding == 0) continue;
       num_prefilled_ +=

@@ -42,6 +42,7 @@ struct Activations {
   AlignedBuffer<float> branch;     ///< [num_tokens, model_dim], what is added to the stream
   AlignedBuffer<float> ffn;        ///< [min(num_tokens, kFfnRows), ffn_dim or twice that]
   AlignedBuffer<float> head_rows;  ///< [num_logit_rows, model_dim]
+  AlignedBuffer<float> changed;    ///< copies for a call's change_rows, empty without
 
   void reserve(const ModelSpec& spec, std::int64_t num_tokens, std::int64_t num_logit_rows) {
     const ActivationWidths w = activation_widths(spec);
@@ -58,7 +59,7 @@ struct Activations {
   }
   [[nodiscard]] std::int64_t bytes() const {
     return static_cast<std::int64_t>((hidden.size() + normed.size() + qkv.size() + attended.size() +
-                                      branch.size() + ffn.size() + head_rows.size()) *
+                                      branch.size() + ffn.size() + head_rows.size() + changed.size()) *
                                      sizeof(float));
   }
 };

@@ -80,6 +80,25 @@ void ForwardCall::report(std::size_t layer_idx, const char* name, StridedView<co
   if (tap_) tap_(fmt::format("layer.{}.{}", layer_idx, name), view);
 }
 
+std::string ForwardCall::layer_name(std::size_t layer_idx, const char* name) const {
+  return batch_.change_rows == nullptr ? std::string() : fmt::format("layer.{}.{}", layer_idx, name);
+}
+
+StridedView<const float, 2> ForwardCall::changed(const std::string& name, StridedView<const float, 2> rows) {
+  if (batch_.change_rows == nullptr) return rows;
+  act_.changed.reserve_discard(static_cast<std::size_t>(rows.size()));
+  const StridedView<float, 2> copy = dense_view(act_.changed.data(), {rows.shape[0], rows.shape[1]});
+  for (std::int64_t i = 0; i < rows.shape[0]; ++i) {
+    std::copy_n(rows.data + i * rows.strides[0], rows.shape[1], copy.data + i * copy.strides[0]);
+  }
+  (*batch_.change_rows)(name, copy);
+  return copy;
+}
+
+void ForwardCall::change_qkv(std::size_t layer_idx, const char* name, StridedView<float, 2> rows) const {
+  if (batch_.change_rows != nullptr) (*batch_.change_rows)(layer_name(layer_idx, name), rows);
+}
+
 Result<void> ForwardCall::run(StridedView<float, 2> logits) {
   act_.reserve(spec_, num_tokens_, static_cast<std::int64_t>(batch_.logit_rows.size()));
   auto result = append();
@@ -203,8 +222,12 @@ Result<void> ForwardCall::attention_block(std::size_t layer_idx, StridedView<con
   const StridedView<float, 2> k = columns(qkv, q_width, k_width);
   const StridedView<float, 2> v = columns(qkv, q_width + k_width, v_width);
 
-  linear_forward(weights.qkv, input, weights.qkv_bias.span(), qkv, model_.pool);
+  linear_forward(weights.qkv, changed(layer_name(layer_idx, "qkv_input"), input), weights.qkv_bias.span(),
+                 qkv, model_.pool);
   if (layer.qk_norm != QkNorm::kNone) normalise_qk(layer, weights);
+  change_qkv(layer_idx, "q", q);
+  change_qkv(layer_idx, "k", k);
+  change_qkv(layer_idx, "v", v);
   report(layer_idx, "q", q);
   report(layer_idx, "k", k);
   report(layer_idx, "v", v);
@@ -220,8 +243,8 @@ Result<void> ForwardCall::attention_block(std::size_t layer_idx, StridedView<con
       as_heads(q, heads.num_q_heads, heads.qk_head_dim), queries, PagedKv{views_}, extras_,
       as_heads(attended, heads.num_q_heads, heads.v_head_dim), StridedView<float, 2>{}, model_.context));
   report(layer_idx, "attention", attended);
-  linear_forward(weights.output, attended, weights.output_bias.span(), rows(act_.branch, spec_.model_dim),
-                 model_.pool);
+  linear_forward(weights.output, changed(layer_name(layer_idx, "attention"), attended),
+                 weights.output_bias.span(), rows(act_.branch, spec_.model_dim), model_.pool);
   return {};
 }
 
@@ -281,13 +304,15 @@ void ForwardCall::ffn_block(std::size_t layer_idx, StridedView<const float, 2> i
     const std::int64_t end = std::min(begin + kFfnRows, num_tokens_);
     const StridedView<float, 2> inner = dense_view(act_.ffn.data(), {end - begin, width});
     const StridedView<float, 2> first = columns(inner, 0, ffn.ffn_dim);
-    linear_forward(weights.up, row_range(input, begin, end), weights.up_bias.span(), inner, model_.pool);
+    linear_forward(weights.up, changed(layer_name(layer_idx, "ffn_input"), row_range(input, begin, end)),
+                   weights.up_bias.span(), inner, model_.pool);
     if (ffn.gated) {
       gated_activation_forward(kind, first, columns(inner, ffn.ffn_dim, ffn.ffn_dim), first, model_.pool);
     } else {
       activation_forward(kind, first, first, model_.pool);
     }
-    linear_forward(weights.down, first, weights.down_bias.span(), row_range(branch, begin, end), model_.pool);
+    linear_forward(weights.down, changed(layer_name(layer_idx, "ffn_inner"), first), weights.down_bias.span(),
+                   row_range(branch, begin, end), model_.pool);
   }
 }
 
@@ -320,7 +345,7 @@ void ForwardCall::head(StridedView<float, 2> logits) {
   norm(model_.weights.final_norm, picked, picked);
   if (tap_) tap_("final_norm", picked);
   const PackedLinear& table = spec_.tied_head ? model_.weights.embedding : model_.weights.head;
-  linear_forward(table, picked, model_.weights.head_bias.span(), logits, model_.pool);
+  linear_forward(table, changed("head_input", picked), model_.weights.head_bias.span(), logits, model_.pool);
   const auto scale = static_cast<float>(spec_.logit_scale);
   const auto cap = static_cast<float>(spec_.final_logit_softcap);
   if (scale == 1.0F && cap == 0.0F) return;

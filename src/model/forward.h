@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/model_impl.h"
@@ -41,6 +42,11 @@ class ForwardCall {
   void head(StridedView<float, 2> logits);
 
   void norm(const NormWeights& weights, StridedView<const float, 2> x, StridedView<float, 2> y);
+  /// What a matrix product reads of `rows`: themselves, or a copy that the batch's change_rows has changed.
+  [[nodiscard]] StridedView<const float, 2> changed(const std::string& name,
+                                                    StridedView<const float, 2> rows);
+  [[nodiscard]] std::string layer_name(std::size_t layer_idx, const char* name) const;
+  void change_qkv(std::size_t layer_idx, const char* name, StridedView<float, 2> rows) const;
   void report(std::size_t layer_idx, const char* name, StridedView<const float, 2> rows) const;
   [[nodiscard]] StridedView<float, 2> rows(AlignedBuffer<float>& buffer, std::int64_t width) const;
 

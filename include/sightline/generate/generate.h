@@ -64,6 +64,8 @@ struct GenerateHooks {
   std::function<Result<void>(CallCoords&)> change_call;
   /// Attention specs in place of the model's own (a planted fault); empty: the model's.
   std::vector<AttentionSpec> specs;
+  /// Changes rows within each forward (another arithmetic, misplaced weights); empty: nothing.
+  RowChange change_rows;
 };
 
 /// Generates after each prompt. With max_tokens 0 it only scores the prompts.

@@ -20,6 +20,12 @@
 
 namespace sightline {
 
+/// Changes rows in place before they are used, to run another arithmetic or other weights than the file's:
+/// what a matrix product reads ("layer.0.qkv_input", "layer.0.attention", "layer.0.ffn_input",
+/// "layer.0.ffn_inner", "head_input") and the projected "layer.0.q", "layer.0.k" (unrotated, in halves),
+/// "layer.0.v". Rows [rows of the call, width], the inner ones in blocks of the call's rows.
+using RowChange = std::function<void(std::string_view name, StridedView<float, 2> rows)>;
+
 /// One forward call: tokens of several sequences, one after the other. Every token is appended to its
 /// sequence in the cache and attends to all that the cache then holds, as the masks say.
 struct ForwardBatch {
@@ -32,6 +38,7 @@ struct ForwardBatch {
       q_rope_pos;  ///< [num_tokens], empty: equal to pos; also indexes learned positions
   std::span<const std::int64_t> kv_rope_pos;  ///< [num_tokens], empty: equal to q_rope_pos
   std::span<const std::int64_t> logit_rows;   ///< rows of the batch whose logits are wanted, ascending
+  const RowChange* change_rows = nullptr;     ///< null: nothing is changed
 };
 
 /// Bytes by part. No part holds a gradient.

@@ -133,18 +133,32 @@ nb::dict to_dict(const GenerateResult& result, const Tokenizer& tokenizer) {
 
 // (JSON, text, page) of a report on what another program made of some texts.
 nb::tuple diagnose(LoadedModel& self, const std::vector<IdList>& texts,
-                   const std::vector<std::vector<double>>& logprobs, std::int64_t chunk, double tolerance,
-                   const std::string& reproducer) {
+                   const std::vector<std::vector<std::optional<double>>>& logprobs, std::int64_t chunk,
+                   double tolerance, const std::string& their_types, const std::string& reproducer) {
   if (texts.size() != logprobs.size()) {
     throw nb::value_error(
         fmt::format("{} texts, and log-probabilities of {}", texts.size(), logprobs.size()).c_str());
   }
   std::vector<subjects::ModelObservation> observations;
-  for (std::size_t i = 0; i < texts.size(); ++i) observations.push_back({texts[i], chunk, logprobs[i], {}});
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    subjects::ModelObservation o{.ids = texts[i], .chunk = chunk, .logprobs = {}, .tensors = {}};
+    for (const std::optional<double>& x : logprobs[i]) {
+      if (!x && o.num_unseen < std::ssize(o.logprobs)) {
+        throw nb::value_error("log-probabilities: None is for the first ones of a text");
+      }
+      if (!x) ++o.num_unseen;
+      o.logprobs.push_back(x.value_or(0));
+    }
+    observations.push_back(std::move(o));
+  }
   const Tokenizer& tokenizer = self.tokenizer();
-  const checker::Report report = run(self, [&] {
-    return subjects::diagnose_model(self.model, tokenizer, observations,
-                                    {.tolerance = tolerance, .progress = {}});
+  const checker::Report report = run(self, [&]() -> Result<checker::Report> {
+    subjects::ModelDiagnosisOptions options{.tolerance = tolerance};
+    if (!their_types.empty()) {
+      SIGHTLINE_TRY(options.types,
+                    subjects::parse_foreign_types(their_types, self.model.info().tensor_types));
+    }
+    return subjects::diagnose_model(self.model, tokenizer, observations, options);
   });
   const std::string declared =
       "the model file as it is; layer 0: " + describe(self.model.attention_specs().front());
@@ -199,7 +213,7 @@ NB_MODULE(_model, m) {
       .def("logits", &logits, nb::arg("ids"), nb::arg("chunk"), kDoc_model_forward)
       .def("log_probs", &log_probs, nb::arg("ids"), kDoc_generate_evaluate_loss)
       .def("diagnose", &diagnose, nb::arg("texts"), nb::arg("logprobs"), nb::arg("chunk"),
-           nb::arg("tolerance"), nb::arg("reproducer"), kDoc_model_diagnose_model)
+           nb::arg("tolerance"), nb::arg("their_types"), nb::arg("reproducer"), kDoc_model_diagnose_model)
       .def("generate", &generate_text, nb::arg("prompts"), nb::arg("asked"), kDoc_generate_generate)
       .def(
           "encode",

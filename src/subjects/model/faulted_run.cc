@@ -2,20 +2,29 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "sightline/generate/generate.h"
+#include "subjects/model/altered_settings.h"
+#include "subjects/model/dithered_rows.h"
 
 namespace sightline::subjects {
 namespace {
 
 constexpr double kRatioCap = 1e4;
+constexpr int kDraws = 12;
+constexpr double kDeviations = 10;       // a bound, in standard deviations
+constexpr double kMeanDeviations = 1.5;  // that of the root mean square
+constexpr double kOfTheMean = 0.25;
 
-ModelMisfit compare(const std::vector<double>& observed, const std::vector<double>& ours, double tolerance) {
+ModelMisfit compare(const ModelObservation& o, const std::vector<double>& ours,
+                    const RoundingBounds& bounds) {
+  const std::vector<double>& observed = o.logprobs;
   ModelMisfit misfit;
-  for (std::size_t i = 0; i < observed.size(); ++i) {
+  for (auto i = static_cast<std::size_t>(o.num_unseen); i < observed.size(); ++i) {
     const double difference = std::abs(observed[i] - ours[i]);
-    const double ratio = std::isfinite(difference) ? difference / tolerance : INFINITY;
-    misfit.mean_square += std::min(ratio, kRatioCap) * std::min(ratio, kRatioCap);
+    const double ratio = std::isfinite(difference) ? difference / bounds.each[i] : INFINITY;
+    misfit.square += std::min(ratio, kRatioCap) * std::min(ratio, kRatioCap);
     if (misfit.token < 0 || ratio > misfit.worst) {
       misfit.worst = ratio;
       misfit.token = static_cast<std::int64_t>(i) + 1;
@@ -23,15 +32,27 @@ ModelMisfit compare(const std::vector<double>& observed, const std::vector<doubl
       misfit.got = observed[i];
     }
   }
-  misfit.mean_square /= static_cast<double>(observed.size());
+  const double mean = misfit.square / static_cast<double>(std::ssize(observed) - o.num_unseen);
+  misfit.worst = std::max(misfit.worst, std::sqrt(mean) / bounds.mean);
   return misfit;
+}
+
+RowChange in_order(RowChange first, const RowChange& then) {
+  if (!first) return then;
+  if (!then) return first;
+  return [first = std::move(first), then](std::string_view name, StridedView<float, 2> rows) {
+    first(name, rows);
+    then(name, rows);
+  };
 }
 
 }  // namespace
 
-Result<std::optional<ModelMisfit>> ModelRunner::misfit(const ModelObservation& o,
-                                                       std::optional<Fault> fault) const {
+Result<std::optional<std::vector<double>>> ModelRunner::logprobs(const ModelObservation& o,
+                                                                 const std::optional<Fault>& fault,
+                                                                 const RowChange& rounding) const {
   GenerateHooks hooks;
+  hooks.change_rows = rounding;
   bool changes = !fault;
   if (fault && fault->kind->on_spec != nullptr) {
     hooks.specs = model_.attention_specs();
@@ -47,6 +68,13 @@ Result<std::optional<ModelMisfit>> ModelRunner::misfit(const ModelObservation& o
       return planted;
     };
   }
+  const AlteredSetting* const setting = fault ? altered_setting(fault->kind) : nullptr;
+  if (setting != nullptr && setting->on_rows != nullptr) {
+    RowChange change = setting->on_rows(fault->values.front(), model_.spec());
+    if (!change) return std::nullopt;
+    hooks.change_rows = in_order(std::move(change), rounding);
+    changes = true;
+  }
   const std::int64_t length = std::ssize(o.ids);
   const GenerateOptions options{.max_tokens = 0,
                                 .num_logprobs = 0,
@@ -61,7 +89,41 @@ Result<std::optional<ModelMisfit>> ModelRunner::misfit(const ModelObservation& o
   for (const TokenLogprob& entry : results->front().logprobs) {
     if (entry.logprob) ours.push_back(*entry.logprob);
   }
-  return compare(o.logprobs, ours, tolerance_);
+  return ours;
+}
+
+Result<std::optional<RoundingBounds>> ModelRunner::bounds(const ModelObservation& o,
+                                                          const std::optional<Fault>& fault) const {
+  RoundingBounds bounds{std::vector<double>(o.logprobs.size(), options_.tolerance), 1};
+  if (!options_.types || *options_.types == ForeignTypes{}) return bounds;
+  SIGHTLINE_TRY(const auto exact, logprobs(o, fault, {}));
+  if (!exact) return std::nullopt;
+  std::vector<double> squares(exact->size());
+  for (int run = 0; run < kDraws; ++run) {
+    SIGHTLINE_TRY(const auto drawn,
+                  logprobs(o, fault, dithered(*options_.types, static_cast<std::uint64_t>(run) + 1)));
+    if (!drawn) return std::nullopt;
+    for (std::size_t i = 0; i < squares.size(); ++i) {
+      const double difference = (*drawn)[i] - (*exact)[i];
+      squares[i] += difference * difference / kDraws;
+    }
+  }
+  const double mean =
+      std::accumulate(squares.begin(), squares.end(), 0.0) / static_cast<double>(squares.size());
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    bounds.each[i] = std::max(options_.tolerance,
+                              kDeviations * std::sqrt((1 - kOfTheMean) * squares[i] + kOfTheMean * mean));
+  }
+  bounds.mean = kMeanDeviations / kDeviations;
+  return bounds;
+}
+
+Result<std::optional<ModelMisfit>> ModelRunner::misfit(const ModelObservation& o,
+                                                       const std::optional<Fault>& fault,
+                                                       const RoundingBounds& bounds) const {
+  SIGHTLINE_TRY(const auto ours, logprobs(o, fault, {}));
+  if (!ours) return std::nullopt;
+  return compare(o, *ours, bounds);
 }
 
 }  // namespace sightline::subjects

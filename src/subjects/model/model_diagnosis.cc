@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "sightline/checker/named_fault.h"
-#include "subjects/model/faulted_run.h"
+#include "subjects/model/candidate_search.h"
 #include "subjects/model/layer_findings.h"
 #include "subjects/model/validate_text.h"
 
@@ -14,70 +14,25 @@ namespace {
 using checker::Report;
 using checker::Verdict;
 
-constexpr double kExcluded = 10.0;  // tolerances
-constexpr int kRefinements = 14;    // golden sections of a continuous parameter
-constexpr std::size_t kMaxRefined = 3;
-
-// Values of a row's one parameter worth trying on a model, usual ones first. A model answers wildly to a
-// wrong number, so continuous ones are tried on a fine grid, and refined within `ratio` of the best.
-struct Values {
-  std::vector<double> coarse;
-  double ratio = 1;  // 1: not refined
-};
-
-Values on_grid(std::vector<double> usual, double low, double high, double ratio) {
-  for (double x = low; x <= high * 1.0001; x *= ratio) {
-    if (std::abs(std::log(x)) > 1e-9) usual.push_back(x);
-  }
-  return {std::move(usual), ratio};
-}
-
-Values values_of(const FaultParameter& parameter) {
-  const std::string_view name = parameter.name;
-  if (name == "theta") return on_grid({1e4, 5e5, 1e6, 1e5}, 10, 1e7, std::pow(10.0, 0.125));
-  if (name == "factor" || name == "times") return on_grid({0.5, 2}, 0.125, 8, std::exp2(0.25));
-  if (name == "offset") return {{0, 1, -1, 2, -2, 3, -3, 4, -4, 8, -8}};
-  if (name == "keys") return {{1, -1, 2, -2}};
-  return {{parameter.value}};
-}
-
-struct Candidate {
-  Fault fault;
-  double worst = 0;
-  double mean_square = 0;
-  int num_excluding = 0;
-};
+// Within noise: another fault that lies ten standard deviations (one bound) further off, over all texts, is
+// excluded by the one that lies nearer.
+constexpr double kFurtherOff = 1.0;
 
 class ModelDiagnosis {
  public:
   ModelDiagnosis(Model& model, const Tokenizer& tokenizer, std::span<const ModelObservation> observations,
                  const ModelDiagnosisOptions& options)
       : model_(model),
-        runner_(model, tokenizer, options.tolerance),
+        runner_(model, tokenizer, options),
         observations_(observations),
-        options_(options) {
-    for (const ModelObservation& o : observations) {
-      if (!o.logprobs.empty() && (shortest_ == nullptr || o.ids.size() < shortest_->ids.size()))
-        shortest_ = &o;
-    }
-  }
+        options_(options),
+        is_noisy_(options.types && *options.types != ForeignTypes{}) {}
 
   Result<Report> report() {
     Report report;
-    progress(0, "as declared");
-    double declared = 0;
-    for (const ModelObservation& o : observations_) {
-      if (!o.logprobs.empty()) {
-        SIGHTLINE_TRY(const auto misfit, runner_.misfit(o, std::nullopt));
-        if (misfit->worst > declared) {
-          declared = misfit->worst;
-          report.first_difference = {"logprobs", {misfit->token}, misfit->expected, misfit->got};
-        }
-      }
-    }
+    if (options_.progress) options_.progress(0, CandidateSearch::num_steps() + 1, "as declared");
+    SIGHTLINE_TRY(const double declared, hold_declared(report));
     SIGHTLINE_TRY(layers_, find_in_layers(model_, observations_, options_.tolerance));
-    report.evidence.push_back(
-        {"tolerances lie between the observed log-probabilities and the declared run", declared});
     report.evidence.insert(report.evidence.end(), layers_.evidence.begin(), layers_.evidence.end());
     if (layers_.first) report.first_difference = layers_.first;
     if (!layers_.faults.empty()) {
@@ -88,124 +43,60 @@ class ModelDiagnosis {
     }
     if (declared <= 1 && !layers_.first) {
       report.first_difference.reset();
-      report.verdict = options_.tolerance > 2e-3 ? Verdict::kRounding : Verdict::kAgrees;
-      report.summary =
-          report.verdict == Verdict::kAgrees
-              ? "agrees: what was seen is what the file says"
-              : fmt::format("rounding: within {:g} nats of what the file says", options_.tolerance);
+      say_what_fits(report);
       return report;
     }
     std::vector<Candidate> candidates;
-    if (shortest_ != nullptr) {
-      SIGHTLINE_TRY(candidates, search());
+    if (!texts_.empty()) {
+      SIGHTLINE_TRY(candidates,
+                    CandidateSearch(runner_, model_.spec(), texts_, is_noisy_, options_.progress).run());
     }
     conclude(candidates, declared, report);
     return report;
   }
 
  private:
-  void progress(int done, std::string_view step) {
-    if (options_.progress) options_.progress(done, static_cast<int>(fault_table().size()) + 1, step);
-  }
-
-  // The best value of every row that the engine can run, measured on the shortest text, then held against
-  // all.
-  Result<std::vector<Candidate>> search() {
-    std::vector<Candidate> candidates;
-    int done = 0;
-    for (const FaultKind& kind : fault_table()) {
-      progress(++done, kind.slug);
-      if (!runs_in_engine(kind)) continue;
-      const Values values = kind.parameters.empty() ? Values{{0.0}} : values_of(kind.parameters.front());
-      std::optional<Candidate> best;
-      for (const double value : values.coarse) {
-        SIGHTLINE_CHECK(try_value(kind, value, best));
-        if (best && best->worst <= 1) break;
-      }
-      if (best) candidates.push_back(*best);
-    }
-    std::ranges::stable_sort(candidates, {}, &Candidate::mean_square);
-    const std::size_t num_refined = std::min(kMaxRefined, candidates.size());
-    for (std::size_t i = 0; i < num_refined; ++i) SIGHTLINE_CHECK(refine(candidates[i]));
-    for (Candidate& candidate : candidates) SIGHTLINE_CHECK(hold_against_all(candidate));
-    std::ranges::stable_sort(candidates, {}, &Candidate::worst);
-    return candidates;
-  }
-
-  Result<void> try_value(const FaultKind& kind, double value, std::optional<Candidate>& best) {
-    Fault fault{&kind, {}};
-    if (!kind.parameters.empty()) fault.values = {value};
-    for (std::size_t i = 1; i < kind.parameters.size(); ++i) fault.values.push_back(kind.parameters[i].value);
-    SIGHTLINE_TRY(const auto misfit, runner_.misfit(*shortest_, fault));
-    if (misfit && (!best || misfit->mean_square < best->mean_square)) {
-      best = Candidate{std::move(fault), misfit->worst, misfit->mean_square, 0};
-    }
-    return {};
-  }
-
-  // Golden section on the logarithm around the best coarse value; then the nearest round number that fits.
-  Result<void> refine(Candidate& candidate) {
-    const FaultKind& kind = *candidate.fault.kind;
-    if (candidate.worst <= 1 || kind.parameters.empty() || values_of(kind.parameters.front()).ratio == 1)
-      return {};
-    constexpr double kGolden = 0.6180339887498949;
-    const double center = std::log(candidate.fault.values.front());
-    const double reach = std::log(values_of(kind.parameters.front()).ratio);
-    double low = center - reach, high = center + reach;
-    std::optional<Candidate> best = candidate;
-    const auto at_value = [&](double x) -> Result<double> {
-      std::optional<Candidate> tried;
-      SIGHTLINE_CHECK(try_value(kind, std::exp(x), tried));
-      if (tried && tried->mean_square < best->mean_square) best = tried;
-      return tried ? tried->mean_square : INFINITY;
-    };
-    double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
-    SIGHTLINE_TRY(double at_a, at_value(a));
-    SIGHTLINE_TRY(double at_b, at_value(b));
-    for (int i = 0; i < kRefinements; ++i) {
-      if (at_a <= at_b) {
-        high = b;
-        b = a;
-        at_b = at_a;
-        a = high - kGolden * (high - low);
-        SIGHTLINE_TRY(at_a, at_value(a));
-      } else {
-        low = a;
-        a = b;
-        at_a = at_b;
-        b = low + kGolden * (high - low);
-        SIGHTLINE_TRY(at_b, at_value(b));
-      }
-    }
-    const double exact = best->fault.values.front();
-    for (const double digits : {1e1, 1e2, 1e3}) {
-      const double unit = std::pow(10.0, std::floor(std::log10(exact))) / digits;
-      std::optional<Candidate> round;
-      SIGHTLINE_CHECK(try_value(kind, std::round(exact / unit) * unit, round));
-      if (!round || round->worst > 1) continue;
-      best = round;
-      break;
-    }
-    candidate = *best;
-    return {};
-  }
-
-  Result<void> hold_against_all(Candidate& candidate) {
-    // What the shortest text excludes is not run on the others; one exclusion is then all that is known.
-    candidate.num_excluding = candidate.worst > kExcluded ? 1 : 0;
-    const bool is_hopeless = candidate.worst > 1e3;
+  // In bounds; the texts with log-probabilities become texts_.
+  Result<double> hold_declared(Report& report) {
+    double declared = 0, sum_square = 0, num_values = 0, widest = 0;
     for (const ModelObservation& o : observations_) {
-      if (&o == shortest_ || o.logprobs.empty()) continue;
-      if (is_hopeless) {
-        ++candidate.num_excluding;
-        continue;
+      if (o.logprobs.empty()) continue;
+      SIGHTLINE_TRY(auto bounds, runner_.bounds(o, std::nullopt));
+      SIGHTLINE_TRY(const auto misfit, runner_.misfit(o, std::nullopt, *bounds));
+      if (misfit->worst > declared) {
+        declared = misfit->worst;
+        report.first_difference = {"logprobs", {misfit->token}, misfit->expected, misfit->got};
       }
-      SIGHTLINE_TRY(const auto misfit, runner_.misfit(o, candidate.fault));
-      if (!misfit) continue;
-      candidate.worst = std::max(candidate.worst, misfit->worst);
-      if (misfit->worst > kExcluded) ++candidate.num_excluding;
+      const auto size = static_cast<double>(std::ssize(o.logprobs) - o.num_unseen);
+      sum_square += misfit->square;
+      num_values += size;
+      widest = std::max(widest, *std::ranges::max_element(bounds->each));
+      largest_difference_ = std::max(largest_difference_, std::abs(misfit->expected - misfit->got));
+      texts_.push_back({&o, std::move(*bounds), misfit->worst, misfit->square});
     }
-    return {};
+    report.evidence.push_back(
+        {"bounds of rounding lie between the observed log-probabilities and the declared run", declared});
+    if (is_noisy_ && num_values > 0) {
+      report.evidence.push_back(
+          {fmt::format("nats is the widest bound that runs rounded to {} give", to_string(*options_.types)),
+           widest});
+      report.evidence.push_back({"bounds, the root mean square of all differences from the declared run",
+                                 std::sqrt(sum_square / num_values)});
+    }
+    return declared;
+  }
+
+  void say_what_fits(Report& report) const {
+    const bool is_exact = is_noisy_ ? largest_difference_ <= options_.tolerance : options_.tolerance <= 2e-3;
+    report.verdict = is_exact ? Verdict::kAgrees : Verdict::kRounding;
+    if (is_exact) {
+      report.summary = "agrees: what was seen is what the file says";
+    } else if (is_noisy_) {
+      report.summary = fmt::format("rounding: differs from what the file says by what {} explains",
+                                   to_string(*options_.types));
+    } else {
+      report.summary = fmt::format("rounding: within {:g} nats of what the file says", options_.tolerance);
+    }
   }
 
   void conclude(const std::vector<Candidate>& candidates, double declared, Report& report) const {
@@ -215,11 +106,16 @@ class ModelDiagnosis {
       report.ranked.push_back({to_string(candidate.fault), candidate.worst});
     }
     std::ranges::stable_sort(report.ranked, {}, &checker::RankedHypothesis::misfit);
+    double nearest = INFINITY;
+    for (const Candidate& candidate : candidates) {
+      if (candidate.worst <= 1) nearest = std::min(nearest, candidate.sum_square);
+    }
     std::vector<const Candidate*> fitting;
     for (const Candidate& candidate : candidates) {
       const bool is_new = std::ranges::none_of(
           fitting, [&](const Candidate* c) { return c->fault.kind->slug == candidate.fault.kind->slug; });
-      if (candidate.worst <= 1 && is_new) fitting.push_back(&candidate);
+      const bool is_further_off = is_noisy_ && candidate.sum_square > nearest + kFurtherOff;
+      if (candidate.worst <= 1 && is_new && !is_further_off) fitting.push_back(&candidate);
     }
     if (fitting.empty()) {
       report.verdict = Verdict::kUnknown;
@@ -248,7 +144,9 @@ class ModelDiagnosis {
   ModelRunner runner_;
   std::span<const ModelObservation> observations_;
   const ModelDiagnosisOptions& options_;
-  const ModelObservation* shortest_ = nullptr;
+  bool is_noisy_;
+  std::vector<BoundedText> texts_;
+  double largest_difference_ = 0;
   LayerFindings layers_;
 };
 

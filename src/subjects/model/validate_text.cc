@@ -19,6 +19,10 @@ Result<void> validate_texts(const Model& model, std::span<const ModelObservation
       return fail(ErrorKind::kInvalidArgument, "check: {} log-probabilities of {} tokens, expected {}",
                   o.logprobs.size(), length, length - 1);
     }
+    if (o.num_unseen < 0 || (!o.logprobs.empty() && o.num_unseen >= std::ssize(o.logprobs))) {
+      return fail(ErrorKind::kInvalidArgument, "check: {} of {} log-probabilities are unknown", o.num_unseen,
+                  o.logprobs.size());
+    }
     if (o.logprobs.empty() && o.tensors.empty()) {
       return fail(ErrorKind::kInvalidArgument,
                   "check: nothing was observed, expected log-probabilities or tensors of layers");

@@ -3,21 +3,26 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 
 #include "sightline/base/error.h"
 #include "sightline/checker/report.h"
 #include "sightline/model/model.h"
+#include "sightline/subjects/model/foreign_types.h"
 #include "sightline/subjects/model/model_observation.h"
 #include "sightline/text/tokenizer.h"
 
 namespace sightline::subjects {
 
 struct ModelDiagnosisOptions {
-  /// Nats by which rounding may move a log-probability: 2e-3 for float32, about 0.2 for programs that
-  /// quantise activations. Tensors of layers may differ by this share of their root mean square.
+  /// Nats by which rounding may move a log-probability: 2e-3 for float32. Tensors of layers may differ by
+  /// this share of their root mean square.
   double tolerance = 2e-3;
+  /// What the other program rounds, where it computes in less than float32. How far that moves each
+  /// log-probability is then measured, by runs whose rows are rounded so at random offsets.
+  std::optional<ForeignTypes> types{};
   std::function<void(int done, int total, std::string_view step)> progress{};
 };
 
@@ -25,7 +30,8 @@ struct ModelDiagnosisOptions {
 /// name when the model with it planted in every layer does (rows of the fault table that the engine can run,
 /// with their parameters measured), `unknown` otherwise. Tensors of layers are looked at first: where the
 /// first that differs is explained by itself, that is the answer (see diagnose_layers). Certain: two
-/// observations exclude every other fault by ten times the tolerance.
+/// observations exclude every other fault by ten times the bound. With `types` the bound is what rounding to
+/// them does, and a fault that lies ten standard deviations further off than another does not fit.
 ///
 /// Errors (kInvalidArgument): no observation, fewer than 2 tokens, ids outside the vocabulary, arrays of
 /// other sizes, nothing observed; those of running the model. Cost: about a hundred forwards of the shortest

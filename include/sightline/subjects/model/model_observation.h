@@ -26,6 +26,8 @@ struct ModelObservation {
   std::int64_t chunk = 0;        ///< tokens of one of its forwards; 0: all at once
   std::vector<double> logprobs;  ///< [num_tokens - 1], natural, of each token given those before it; or empty
   std::vector<LayerTensor> tensors;
+  /// Log-probabilities at the start that were not observed: their numbers are not looked at.
+  std::int64_t num_unseen = 0;
 };
 
 }  // namespace sightline::subjects
