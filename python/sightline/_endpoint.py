@@ -5,6 +5,8 @@ import time
 import urllib.error
 import urllib.request
 
+import numpy as np
+
 from ._model_file import Model
 
 _TEXTS = (
@@ -14,6 +16,21 @@ _TEXTS = (
     "A list of fruit: apple, pear, cherry, apple, pear, cherry, apple, pear, cherry, apple, pear, cherry.",
     "To make bread you need flour, water, salt and yeast. Mix them, wait an hour, knead, wait again, and bake.",
     "She sells sea shells by the sea shore; the shells that she sells are sea shells, I am sure.",
+    # Long ones: a wrong base or scale of the rotation shows with the distance.
+    "Once upon a time there was a miller who had three sons, a mill, a donkey and a cat. When he died, the eldest "
+    "son took the mill, the second took the donkey, and nothing was left for the youngest but the cat. He sat down "
+    "by the road and said to himself: my brothers can earn their bread together, but what can I do with a cat? I "
+    "could have a pair of gloves made of its fur, and then I would have nothing at all. The cat had heard every "
+    "word and answered: do not worry, master. Give me a bag and a pair of boots, so that I can walk through the "
+    "bushes, and you will see that your share is not as poor as you think. The miller's youngest son had little "
+    "hope, but he had seen the cat play many clever tricks to catch rats and mice, so he gave it what it asked for.",
+    "The meeting of 3 March began at 9:30. Present were Anna, Bruno, Clara and David; Emil was ill. First, Anna "
+    "read the minutes of the last meeting, and nobody objected. Second, Bruno reported on the budget: of 12,400 "
+    "euros, 7,150 had been spent, most of it on the new roof. Clara asked whether the roof would be finished before "
+    "the summer, and Bruno said that it would, if the weather allowed it. Third, David proposed to move the next "
+    "meeting to 7 April, because Anna and Clara would be away at the end of March. All agreed. Fourth, Clara asked "
+    "who would buy the gift for Emil; David will. The meeting ended at 10:15. The minutes were written by Anna and "
+    "sent to Bruno, Clara, David and Emil.",
 )
 
 
@@ -56,54 +73,97 @@ def _logprobs(reply, url):
     return tokens, values
 
 
-def _ids_of(model, text, tokens):
-    """The file's ids of the tokens that a server echoed, with or without a beginning token and one that it generated;
-    None where it tokenizes otherwise. Equal numbers are not enough: a beginning token that is not echoed and a
-    generated one at the end cancel out, and every log-probability would stand beside its neighbour's."""
-    plain = model.encode(text, add_special=False)
-    for ours in (model.encode(text, add_special=True), plain):
+def _readings(model, text, tokens):
+    """What a server may have run to echo these tokens, of which one may be generated: (ids, how many beginning tokens
+    are not echoed) by "echoed", "absent" or "silent", which says of the beginning token what became of it. Several
+    where texts alone cannot tell (a generated token without text at the end and a beginning that is dropped from the
+    echo cancel out, and every log-probability would stand beside its neighbour's); {} where it tokenizes otherwise.
+    llama-cpp-python has a silent one: in the context and not in the echo.
+    """
+    special, plain = model.encode(text, add_special=True), model.encode(text, add_special=False)
+    begins, found = len(special) - len(plain), {}
+    for ours in (special, plain) if begins else (plain,):
         if len(tokens) - len(ours) not in (0, 1):
             continue
         told = "".join(str(token) for token in tokens[len(ours) - len(plain):len(ours)])
         for mark, meant in (("\u2581", " "), ("\u0120", " "), ("\u010a", "\n")):  # as vocabularies spell them
             told = told.replace(mark, meant)
         # Parts of a character have no text of their own, so only ASCII can be compared.
-        if told.strip() == text.strip() or not text.isascii():
-            return ours
-    return None
+        if told.strip() != text.strip() and text.isascii():
+            continue
+        found["echoed" if ours is special else "absent"] = ours, 0
+        if ours is plain and begins and special[begins:] == plain:
+            found["silent"] = special, begins
+    return found
 
 
-def check_endpoint(url, model, *, texts=_TEXTS, model_name="default", api_key=None, budget=60, tolerance=0.2, chunk=0,
-                   timeout=60.0, file=None):
+def _nearest(model, kinds):
+    """Of the readings of all texts by kind, [(ids, rows), ...] each, those whose numbers lie nearest to the model's."""
+    def distance(texts):
+        squares = [(x - y)**2 for ids, row in texts for x, y in zip(row, model.log_probs(ids)) if x is not None]
+        return sum(squares) / len(squares)
+
+    best = min(kinds.values(), key=distance)
+    return best, distance(best)
+
+
+def _late_distance(model, texts):
+    """The same distance where each number is what the row after a token gives that token: a fault of the server's
+    bookkeeping, not of its model."""
+    squares = []
+    for ids, row in texts:
+        logits = model.logits(ids).astype(np.float64)
+        own = logits[np.arange(len(ids)), ids] - np.logaddexp.reduce(logits, axis=-1)
+        squares += [(x - y)**2 for x, y in zip(row, own[1:]) if x is not None]
+    return sum(squares) / len(squares)
+
+
+def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None, budget=60, tolerance=None,
+                   their_types=None, chunk=0, timeout=60.0, file=None):
     """Asks a server for the log-probabilities of some texts and explains them beside the model file: a Report.
 
     url         of the server, for example "http://localhost:8080"; /v1/completions is asked with echo and logprobs
     model       the file or folder that it serves, or an sl.Model
-    texts       what is asked; two or more make a name certain
+    texts       what is asked; two or more make a name certain. None: eight of our own, of 20 to 180 tokens in
+                common vocabularies, as far as they fit the model's context
     budget      requests, at most; how many will be made is printed first
-    tolerance   nats that its arithmetic may move a log-probability by
+    their_types  what the server rounds, as in Model.diagnose: "llama.cpp" for its servers on a CPU. Say it where
+                you know it: how far that moves each log-probability is then measured
+    tolerance   nats that its arithmetic may move a log-probability by; None: 2e-3 (that of f32) beside
+                their_types, else 0.2, which hides small faults
     timeout     seconds of one request
     file        where the number of requests is printed; None: standard error
 
     EndpointError (a ValueError), one line: no connection, 401, 429, HTML or other JSON, another tokenization of the
     texts. Nothing is retried. Texts whose tokens are not those of the file are an error, not a fault.
     """
+    model = model if isinstance(model, Model) else Model(model)
+    if texts is None:
+        texts = [text for text in _TEXTS if len(model.encode(text)) < model.context_length]
     texts = list(texts)[:budget]
     if not texts:
         raise ValueError("check_endpoint: no texts within the budget")
-    model = model if isinstance(model, Model) else Model(model)
+    if tolerance is None:
+        tolerance = 2e-3 if their_types else 0.2
     address = url.rstrip("/") + ("" if url.rstrip("/").endswith("/completions") else "/v1/completions")
     print(f"sightline: {len(texts)} requests to {address}, one a text", file=file or sys.stderr)
-    began, ids, rows = time.monotonic(), [], []
+    began, asked, kinds = time.monotonic(), 0, {}
     for text in texts:
         body = {"model": model_name, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
         tokens, values = _logprobs(_ask(address, body, api_key, timeout), address)
-        ours = _ids_of(model, text, tokens)
-        if ours is None:
+        found = {kind: (ids, [None] * unseen + values[1:len(ids) - unseen])
+                 for kind, (ids, unseen) in _readings(model, text, tokens).items()}
+        kinds = {kind: texts + [found[kind]] for kind, texts in kinds.items() if kind in found} if asked else {
+            kind: [reading] for kind, reading in found.items()}
+        asked += 1
+        if not kinds:
             raise EndpointError(f"{address} makes {len(tokens)} tokens of {text[:30]!r}..., the file "
                                 f"{len(model.encode(text))}: it tokenizes otherwise")
-        ids.append(ours)
-        rows.append(values[1:len(ours)])
     elapsed = time.monotonic() - began
     print(f"sightline: answered in {elapsed:.1f} s", file=file or sys.stderr)
-    return model.diagnose(ids, rows, chunk=chunk, tolerance=tolerance, reproducer=f"sl.check_endpoint({url!r}, ...)")
+    texts, distance = _nearest(model, kinds)
+    if "absent" in kinds and 16 * _late_distance(model, kinds["absent"]) < distance:
+        raise EndpointError(f"{address} gives each token the log-probability that the row after it gives: one row late")
+    ids, rows = zip(*texts)
+    return model.diagnose(list(ids), list(rows), chunk=chunk, tolerance=tolerance, their_types=their_types,
+                          reproducer=f"sl.check_endpoint({url!r}, ...)")

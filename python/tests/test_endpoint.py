@@ -8,7 +8,7 @@ import pytest
 
 import sightline as sl
 import tiny_model
-from sightline._endpoint import _ids_of
+from sightline._endpoint import _readings
 from test_model import HAS_MODEL, log_softmax
 
 pytestmark = pytest.mark.skipif(not HAS_MODEL, reason="the package was built without cargo")
@@ -50,6 +50,11 @@ class Server(http.server.BaseHTTPRequestHandler):
             tiny_model.CONFIG["rope_theta"] = theta
         values = log_softmax(logits)[np.arange(len(ids) - 1), ids[1:]]
         tokens = [chr(i) for i in ids]
+        if self.mode == "late":
+            values = log_softmax(logits)[np.arange(1, len(ids)), ids[1:]]
+        if self.mode == "silent":  # the beginning is in the context, and not in the echo
+            logits = tiny_model.forward(TENSORS, [256, *ids])[1:]
+            values = log_softmax(logits)[np.arange(len(ids) - 1), ids[1:]]
         if self.mode == "tokens":
             tokens, values = tokens[:-5], values[:-5]
         return {"choices": [{"logprobs": {"tokens": tokens, "token_logprobs": [None, *values.tolist()]}}]}
@@ -91,15 +96,16 @@ class WithBeginning:
 
 
 @pytest.mark.parametrize("tokens, expected", [
-    (["<s>", "a", " ", "b"], [0, 97, 32, 98]),          # the beginning is echoed
-    (["<s>", "a", "\u2581", "b", "c"], [0, 97, 32, 98]),  # and a token was generated
-    (["a", " ", "b"], [97, 32, 98]),
-    (["a", "\u0120", "b", "c"], [97, 32, 98]),           # as many tokens as with a beginning, and other ones
-    (["a", "x", "b"], None),
-    (["a", " "], None),
+    (["<s>", "a", " ", "b"], {"echoed": ([0, 97, 32, 98], 0)}),
+    (["<s>", "a", "\u2581", "b", "c"], {"echoed": ([0, 97, 32, 98], 0)}),  # and a token was generated
+    (["a", " ", "b"], {"absent": ([97, 32, 98], 0), "silent": ([0, 97, 32, 98], 1)}),
+    (["a", "\u0120", "b", "c"], {"absent": ([97, 32, 98], 0), "silent": ([0, 97, 32, 98], 1)}),
+    ([" ", "a", " ", "b"], {"echoed": ([0, 97, 32, 98], 0)}),
+    (["a", "x", "b"], {}),
+    (["a", " "], {}),
 ])
 def test_tokens_are_aligned_by_their_text(tokens, expected):
-    assert _ids_of(WithBeginning, "a b", tokens) == expected
+    assert _readings(WithBeginning, "a b", tokens) == expected
 
 
 def test_another_base_is_named_with_its_number(address, model):
@@ -108,9 +114,19 @@ def test_another_base_is_named_with_its_number(address, model):
     assert abs(report.faults[0].parameters["theta"] - 25) < 0.5 and report.faults[0].certain
 
 
+def test_a_beginning_that_is_in_the_context_and_not_echoed_is_found(address, tmp_path):
+    folder = tiny_model.write(tmp_path / "begins", TENSORS)
+    config = folder / "tokenizer_config.json"
+    config.write_text(config.read_text().replace('"add_bos_token": false', '"add_bos_token": true'))
+    begins = sl.Model(folder)
+    assert begins.encode("a") == [256, 97]
+    for mode in ("silent", "right"):
+        assert checked(address, begins, mode, budget=3).verdict == "agrees"
+
+
 @pytest.mark.parametrize("mode, words", [("401", "401.*api_key"), ("429", "429.*later"), ("html", "no JSON: '<html>"),
                                          ("nothing", "no JSON"), ("other", "supports? .*echo"),
-                                         ("tokens", "tokenizes otherwise")])
+                                         ("tokens", "tokenizes otherwise"), ("late", "one row late")])
 def test_what_is_no_endpoint_is_one_line(address, model, mode, words):
     with pytest.raises(ValueError, match=words) as caught:
         checked(address, model, mode, budget=2)
