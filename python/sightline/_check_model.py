@@ -111,6 +111,7 @@ def _bound(run, ids, tiny):
 
 
 def _relations(run, ids, bound, rng, pad, packing, findings):
+    from . import _model_cache
     from ._model_relations import Relations
 
     relations = Relations(run, ids, bound, rng, pad)
@@ -121,7 +122,14 @@ def _relations(run, ids, bound, rng, pad, packing, findings):
     def documents():
         return relations.documents(packing)
 
-    relations.hold(documents)
+    def rows_of_a_cache():
+        return _model_cache.beams(relations)
+
+    def heads_of_a_cache():
+        return _model_cache.stored_heads(relations)
+
+    for method in (documents, rows_of_a_cache, heads_of_a_cache):
+        relations.hold(method)
     findings.unseen += relations.skipped
     findings.evidence += relations.notes
     for relation in relations.done:
@@ -283,10 +291,11 @@ def check_model(model, *, tokens=0, packing=None, wide=True, seed=0):
              own type again when the call ends. False, and where it refuses: in its own type
 
     Relations: a row in a batch, other rows, other order; an edit of a later token, and the gradient of the first
-    position; calls on a cache of several cuts; padding on the left and on the right; positions + a constant; packed
-    documents under a 4-D mask and by positions; training mode. The gradient: directional differences in float64 over a
-    sweep of steps. The objective: `check_loss` on the model's own loss and logits. A right gradient of a wrong
-    objective, and the reverse, are told apart. Layers: each one's attention, recorded, against its config (`record`).
+    position; calls on a cache of several cuts; a cache in another order of rows, and the heads that it stores;
+    padding on the left and on the right; positions + a constant; packed documents under a 4-D mask and by
+    positions; training mode. The gradient: directional differences in float64 over a sweep of steps. The objective:
+    `check_loss` on the model's own loss and logits. A right gradient of a wrong objective, and the reverse, are
+    told apart. Layers: each one's attention, recorded, against its config (`record`).
 
     Costs some hundred forwards. Training mode and types of the model are as before when it returns, its gradients too;
     not for a model that other threads use meanwhile. ValueError for what is no such model.

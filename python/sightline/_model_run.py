@@ -36,27 +36,36 @@ class ModelRun:
         with torch.no_grad():
             return self(ids, **options).logits
 
+    def step(self, ids, cache=None, **options):
+        """(logits, cache) of one call on a cache. ValueError where the model returns none."""
+        import torch
+
+        if cache is not None:
+            options[self.cache] = cache
+        with torch.no_grad():
+            out = self(ids, use_cache=True, **options)
+        cache = next((getattr(out, name) for name in ("cache", "past_key_values")
+                      if getattr(out, name, None) is not None), None)
+        if cache is None:
+            raise ValueError("the model returns no cache")
+        return out.logits, cache
+
     def cached(self, ids, chunks, mask=None, positions=None):
         """Logits of `ids` in calls of so many tokens each, on one cache."""
         import torch
 
-        logits, cache, begin = [], None, 0
-        with torch.no_grad():
-            for count in chunks:
-                end = begin + count
-                options = {self.cache: cache} if cache is not None else {}
-                if mask is not None:
-                    options["attention_mask"] = mask[:, :end]
-                if positions is not None:
-                    options["position_ids"] = positions[:, begin:end]
-                out = self(ids[:, begin:end], use_cache=True, **options)
-                cache = next((getattr(out, name) for name in ("cache", "past_key_values")
-                              if getattr(out, name, None) is not None), None)
-                if cache is None:
-                    raise ValueError("the model returns no cache")
-                logits.append(out.logits)
-                begin = end
-        return torch.cat(logits, 1)
+        parts, cache, begin = [], None, 0
+        for count in chunks:
+            end = begin + count
+            options = {}
+            if mask is not None:
+                options["attention_mask"] = mask[:, :end]
+            if positions is not None:
+                options["position_ids"] = positions[:, begin:end]
+            logits, cache = self.step(ids[:, begin:end], cache, **options)
+            parts.append(logits)
+            begin = end
+        return torch.cat(parts, 1)
 
 
 def floats(model):

@@ -239,7 +239,35 @@ def backward_without_mask(model, monkeypatch):
     monkeypatch.setattr(source(model), "eager_attention_forward", attend)
 
 
+def rows_stay(model, monkeypatch):
+    monkeypatch.setattr(transformers.DynamicCache, "reorder_cache", lambda cache, beam_idx: None)
+
+
+def values_stay(model, monkeypatch):
+    def turn(cache, beam_idx):
+        for layer in cache.layers:
+            layer.keys = layer.keys.index_select(0, beam_idx)
+
+    monkeypatch.setattr(transformers.DynamicCache, "reorder_cache", turn)
+
+
+def stored_for_query_heads(model, monkeypatch):
+    from transformers.cache_utils import DynamicLayer
+
+    group = model.config.num_attention_heads // model.config.num_key_value_heads
+    update = DynamicLayer.update
+
+    def expanded(layer, keys, values, *args, **more):
+        both = update(layer, *(x.repeat_interleave(group, 1) for x in (keys, values)), *args, **more)
+        return tuple(x[:, ::group] for x in both)
+
+    monkeypatch.setattr(DynamicLayer, "update", expanded)
+
+
 PLANTED = [
+    ("cache.beam_reorder", rows_stay, ["llama", "gpt2"]),
+    ("cache.beam_reorder", values_stay, ["qwen3"]),
+    ("cache.gqa_expansion", stored_for_query_heads, ["llama", "qwen3"]),
     ("mask.causal_dropped", peek, ["llama", "qwen3", "gpt2", "mistral"]),
     ("cache.position_offset", positions_restart, ["llama", "qwen3", "gpt2", "phi3"]),
     ("mask.padding_ignored", blind_to_padding, ["llama", "qwen3", "gpt2"]),
