@@ -61,17 +61,17 @@ _TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f6
 _OUTPUTS = ("out", "lse", "weights", "d_q", "d_k", "d_v")
 
 
-def _observation(spec, arrays, call_begins, tokens, type_name):
+def _observation(spec, arrays, call_begins, tokens, type_name, rope_length):
     q_len, kv_len = np.shape(arrays["q"])[0], np.shape(arrays["k"])[0]
     q_tokens, kv_tokens = make_tokens(q_len, kv_len, **tokens)
-    observation = _core.Observation(spec, type_name, q_tokens, kv_tokens, list(call_begins or ()))
+    observation = _core.Observation(spec, type_name, q_tokens, kv_tokens, list(call_begins or ()), rope_length)
     for name, array in arrays.items():
         observation.set(name, real_numbers(array, name).reshape(-1))
     return observation
 
 
-def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=None, dense=None, d_out=None, out=None,
-             lse=None, weights=None, d_q=None, d_k=None, d_v=None, **tokens):
+def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", rope_length=0, bias=None, dense=None,
+             d_out=None, out=None, lse=None, weights=None, d_q=None, d_k=None, d_v=None, **tokens):
     """Explains arrays that someone else computed: which fault, if any, turns the declared meaning into them.
 
     q, k, v      [tokens, heads, dim] before rotation, or [batch, tokens, heads, dim]: rows are probes
@@ -81,6 +81,7 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=No
     dense        [queries, keys] bool, True is visible, for masks that say `dense`; the same
     dtype        "f32", "bf16", "f16" or "f64": what they were computed in; by default the type of the outputs
     follows      "torch", "onnx", "flash_attn" or "jax": what that library documents is a convention, no fault
+    rope_length  tokens that the sequence is set up for, of rotations that depend on it, as in `attention`
     tokens       positions, segments, padding as in `attention`
 
     Only two probes or more make a fault certain. ValueError for what does not fit together.
@@ -105,5 +106,5 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", bias=No
         rows = [{name: x[b] for name, x in arrays.items()} for b in range(arrays["q"].shape[0])]
     else:
         rows = [arrays]
-    observations = [_observation(spec, row, call_begins, tokens, dtype) for row in rows]
+    observations = [_observation(spec, row, call_begins, tokens, dtype, rope_length) for row in rows]
     return report_from(*_core.diagnose(observations, follows))

@@ -27,7 +27,8 @@ void bind_checker(nb::module_& m) {
       .def(
           "__init__",
           [](Observation* self, const AttentionSpec& spec, const std::string& type, const Tokens& q_tokens,
-             const Tokens& kv_tokens, const std::vector<std::int64_t>& call_begins) {
+             const Tokens& kv_tokens, const std::vector<std::int64_t>& call_begins,
+             std::int64_t rope_length) {
             Observation o;
             o.spec = spec;
             o.type = element_type(type);
@@ -36,9 +37,11 @@ void bind_checker(nb::module_& m) {
             o.q_rope_pos = q_tokens.rope_pos;
             o.kv_rope_pos = kv_tokens.rope_pos;
             o.call_begins = call_begins;
+            o.rope_length = rope_length;
             new (self) Observation(std::move(o));
           },
-          nb::arg("spec"), nb::arg("type"), nb::arg("q_tokens"), nb::arg("kv_tokens"), nb::arg("call_begins"))
+          nb::arg("spec"), nb::arg("type"), nb::arg("q_tokens"), nb::arg("kv_tokens"), nb::arg("call_begins"),
+          nb::arg("rope_length") = 0)
       .def(
           "set",
           [](Observation& o, const std::string& name, const Flat& array) {
@@ -61,6 +64,8 @@ void bind_checker(nb::module_& m) {
   m.def(
       "diagnose",
       [](const std::vector<Observation*>& observations, const std::string& follows) {
+        // Before anything is explained: a word that is refused afterwards would waste it.
+        if (checker::Report none; !follows.empty()) unwrap(checker::apply_conventions(follows, none));
         std::vector<Observation> all;
         for (const Observation* o : observations) all.push_back(*o);
         Result<checker::Report> got;

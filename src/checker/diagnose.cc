@@ -230,7 +230,7 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   if (fitting.empty()) fitting = in_order(try_pairs(searcher, all, singles));
   if (fitting.empty()) fitting = in_order(try_usual_pairs(searcher, singles));
   const bool is_estimate = fitting.empty();  // what rounds in a half type fits no prediction exactly
-  if (is_estimate) fitting = rounded_inside(observations);
+  if (is_estimate) fitting = rounded_inside(observations, searcher.declared());
   fitting = one_of_each(simplest(observations.front().spec.mask, fitting));
 
   Report report;

@@ -10,7 +10,9 @@
 
 namespace sightline::checker {
 
-/// One candidate of score.softmax_precision, or none.
-[[nodiscard]] std::vector<Candidate> rounded_inside(std::span<const Observation> observations);
+/// One candidate of score.softmax_precision, or none. `declared`: what the declared meaning misses of each;
+/// where most of their rows are within its bounds, nothing was rounded inside.
+[[nodiscard]] std::vector<Candidate> rounded_inside(std::span<const Observation> observations,
+                                                    const std::vector<Misfit>& declared);
 
 }  // namespace sightline::checker

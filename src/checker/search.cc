@@ -37,6 +37,31 @@ std::vector<std::int64_t> telling_rows(const Observation& o) {
   return rows;
 }
 
+// Every row, or as many at equal distances as a few seconds allow.
+std::vector<std::int64_t> many_rows(const Observation& o) {
+  constexpr double kMostProducts = 4e9;
+  const HeadSpec& heads = o.spec.heads;
+  const double products = 1.0 * static_cast<double>(o.q_len()) * static_cast<double>(o.kv_len()) *
+                          heads.num_q_heads * (heads.qk_head_dim + heads.v_head_dim);
+  const auto step = static_cast<std::int64_t>(std::ceil(std::max(1.0, products / kMostProducts)));
+  std::vector<std::int64_t> rows;
+  for (std::int64_t row = 0; row < o.q_len(); row += step) rows.push_back(row);
+  return rows;
+}
+
+// Rows, at most kMaxRows, that the declared meaning misses although it explains `told`; none are looked for
+// where it does not, or where gradients alone were observed.
+std::vector<std::int64_t> missed_rows(const Observation& o, const Simulator& told, const Misfit& declared) {
+  std::vector<std::int64_t> rows;
+  if (declared.worst > kFits || static_cast<std::int64_t>(told.rows().size()) == o.q_len()) return rows;
+  const Simulator many(o, many_rows(o), false);
+  const Misfit misfit = compare(many, *many.predict({}));
+  for (std::size_t i = 0; i < misfit.worst_of_row.size(); ++i) {
+    if (misfit.worst_of_row[i] > kFits && std::ssize(rows) < kMaxRows) rows.push_back(many.rows()[i]);
+  }
+  return rows;
+}
+
 bool is_text(const Simulator& simulator, std::size_t row_idx) {
   const auto row = static_cast<std::size_t>(simulator.rows()[row_idx]);
   return simulator.observation().q_coords[row].valid;
@@ -107,6 +132,16 @@ Searcher::Searcher(std::span<const Observation> observations) {
     simulators_.emplace_back(o, telling_rows(o));
     // The spec was validated: what is declared can always be predicted.
     declared_.push_back(compare(simulators_.back(), *simulators_.back().predict({})));
+    if (std::vector<std::int64_t> rows = missed_rows(o, simulators_.back(), declared_.back());
+        !rows.empty()) {
+      const std::vector<std::int64_t>& told = simulators_.back().rows();
+      rows.insert(rows.end(), told.begin(), told.end());
+      std::ranges::sort(rows);
+      rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+      simulators_.pop_back();
+      simulators_.emplace_back(o, std::move(rows));
+      declared_.back() = compare(simulators_.back(), *simulators_.back().predict({}));
+    }
     scouts_.emplace_back(o, scout_rows(simulators_.back(), declared_.back()),
                          scout_heads(o, declared_.back()));
     const double worst = worst_of_text(simulators_.back(), declared_.back());

@@ -63,6 +63,19 @@ TEST(DiagnoseTest, TheDeclaredMeaningAgrees) {
   EXPECT_EQ(report.verdict, Verdict::kAgrees) << to_text(report);
 }
 
+TEST(DiagnoseTest, EveryRowIsComparedBeforeAllAgree) {
+  for (const std::int64_t row : {1, 37, 121}) {
+    Observation o = random_observation(usual_spec("causal"), 150, {}, 150, 1);
+    observe(o, {});
+    ASSERT_EQ(diagnose(o).value().verdict, Verdict::kAgrees);
+    o.out[static_cast<std::size_t>(row * 4 * 6 + 7)] += 0.01;
+    const Report report = diagnose(o).value();
+    EXPECT_EQ(report.verdict, Verdict::kUnknown) << to_text(report);
+    ASSERT_TRUE(report.first_difference) << to_text(report);
+    EXPECT_EQ(report.first_difference->index[0], row);
+  }
+}
+
 TEST(DiagnoseTest, SingleFaultsAreNamedWithTheirParameters) {
   const char* cases[] = {
       "mask.top_left_alignment", "mask.causal_dropped",   "mask.window_off_by_one:keys=-2",

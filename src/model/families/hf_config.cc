@@ -7,6 +7,7 @@ namespace {
 // Members of config.json that describe training, generation defaults, storage or the program that wrote it.
 constexpr std::string_view kWithoutMeaning[] = {
     "_attn_implementation_autoset",
+    "_model_name_or_path",
     "_name_or_path",
     "architectures",
     "attention_dropout",
