@@ -161,6 +161,11 @@ Result<Answer> answer_from_subject(const CheckQuestion& question, Output& err) {
   if (!subject && subject.error().kind == ErrorKind::kIo) {
     return Answer{checker::broken_report("it was started", subject.error().message), describe(spec), {}};
   }
+  if (!subject && !question.subject.process.empty()) {
+    return Answer{checker::broken_report("it was greeted (docs/subjects.md)", subject.error().message),
+                  describe(spec),
+                  {}};
+  }
   if (!subject) return tl::unexpected<Error>(subject.error());
   SIGHTLINE_TRY(checker::Report report, checker::check(**subject, spec, options));
   return Answer{std::move(report), describe(spec), {}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checker/idle_rules.h"
 #include "checker/inside.h"
 #include "checker/next_probe.h"
 #include "checker/ranking.h"
@@ -200,6 +201,7 @@ Report agreement(std::span<const Observation> observations, double worst) {
                        : fmt::format("rounding: what was seen is the declared meaning in {}",
                                      to_string(observations.front().type));
   report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
+  report.blind_spots = idle_rules(observations);
   return report;
 }
 

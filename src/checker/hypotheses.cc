@@ -170,6 +170,10 @@ void set_moved(const Observation&, Hypothesis& h) {
   sort_by_size(h.values);
 }
 
+void set_later(const Observation& o, Hypothesis& h) {
+  add_range(h.values, 1, std::min<std::int64_t>(o.kv_len(), 17));
+}
+
 void set_backward_keys(const Observation&, Hypothesis& h) { h.values = {0, 1, -1}; }
 
 bool is_zero(const std::vector<double>& x) {
@@ -231,6 +235,7 @@ constexpr Search kSearches[] = {
     {"window", set_windows},
     {"taken", set_taken},
     {"moved", set_moved},
+    {"later", set_later},
     {"window_keys", set_backward_keys},
 };
 

@@ -38,6 +38,12 @@ Result<void> rotated_twice(const Fault&, CallCoords& call) {
   return {};
 }
 
+Result<void> all_rotated_twice(const Fault&, CallCoords& call) {
+  for (std::int64_t& p : call.q_rope_pos) p *= 2;
+  for (std::int64_t& p : call.kv_rope_pos) p *= 2;
+  return {};
+}
+
 // Keys of the first call moved to the positions that are declared, all but the first `kept`, and are rotated
 // as they were `moved` positions further on.
 Result<void> moved_unturned(const Fault& fault, CallCoords& call) {
@@ -214,6 +220,8 @@ std::vector<FaultKind> cache_rows() {
           {{"offset", 0, "positions added in calls after the first; 0: restart", true}}),
       row("cache.shift_rerotation/rotated_twice", kSlot,
           "keys that did not move are rotated by their position a second time", rotated_twice),
+      row("cache.shift_rerotation/all_twice", kSlot,
+          "queries and keys are rotated by their position a second time", all_rotated_twice),
       row("cache.shift_rerotation/moved", kSlot,
           "keys of the first call but some first ones have moved up and keep their old rotation",
           moved_unturned,

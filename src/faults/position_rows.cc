@@ -25,6 +25,34 @@ Result<void> wrong_base(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+// Position 0 turns nothing.
+Result<void> keys_unrotated(const Fault&, CallCoords& call) {
+  std::ranges::fill(call.kv_rope_pos, 0);
+  return {};
+}
+
+Result<void> queries_unrotated(const Fault&, CallCoords& call) {
+  std::ranges::fill(call.q_rope_pos, 0);
+  return {};
+}
+
+Result<void> none_rotated(const Fault& fault, AttentionSpec& spec) {
+  SIGHTLINE_CHECK(needs_rotation(fault, spec));
+  spec.rope.pairing = RopePairing::kNone;
+  return {};
+}
+
+Result<void> all_turned_back(const Fault&, CallCoords& call) {
+  for (std::int64_t& p : call.q_rope_pos) p = -p;
+  for (std::int64_t& p : call.kv_rope_pos) p = -p;
+  return {};
+}
+
+Result<void> keys_turned_back(const Fault&, CallCoords& call) {
+  for (std::int64_t& p : call.kv_rope_pos) p = -p;
+  return {};
+}
+
 Result<void> all_dims(const Fault& fault, AttentionSpec& spec) {
   SIGHTLINE_CHECK(needs_rotation(fault, spec));
   spec.rope.rotary_dim = spec.heads.qk_head_dim;
@@ -185,9 +213,22 @@ std::vector<FaultKind> position_rows() {
   const FaultParameter kBits{"bits", 8, "bits of the significand: 8 for bf16, 11 for f16", true};
   std::vector<FaultKind> rows = {
       row("rope.pairing", kPosition, "neighbours and halves are mixed up", pairing_mixed),
+      row("rope.pairing/all_turned_back", kPosition,
+          "queries and keys are turned the other way: the sign of the sine is wrong", all_turned_back),
+      row("rope.pairing/keys_turned_back", kPosition,
+          "keys are turned the other way, queries are not: the sign of their sine is wrong",
+          keys_turned_back),
       row("rope.base", kPosition, "the rotary base is a default, not the model's", wrong_base,
           {{"theta", 10000, "the base taken"}}),
       row("rope.partial_dim/all", kPosition, "all dimensions rotate where a part should", all_dims),
+      row("rope.partial_dim/none", kPosition,
+          "nothing is rotated: the rotation is left out, or q and k were rotated before they were written "
+          "down",
+          none_rotated),
+      row("rope.partial_dim/keys_unrotated", kPosition, "queries are rotated and keys are not",
+          keys_unrotated),
+      row("rope.partial_dim/queries_unrotated", kPosition, "keys are rotated and queries are not",
+          queries_unrotated),
       row("rope.partial_dim/exponent", kPosition,
           "a part rotates at frequencies whose exponent counts all dimensions", exponent_of_all_dims),
       row("rope.partial_dim/partner", kPosition,

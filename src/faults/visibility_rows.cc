@@ -49,6 +49,18 @@ Result<void> causal_dropped(const Fault& fault, AttentionSpec& spec) {
   return replace_leaf(fault, spec, MaskOp::kCausal, MaskOp::kAll);
 }
 
+Result<void> diagonal_ahead(const Fault& fault, AttentionSpec& spec) {
+  if (!uses(spec.mask, MaskOp::kCausal)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has no causal", to_string(spec.mask)));
+  }
+  for (MaskNode& node : spec.mask.nodes) {
+    if (node.op != MaskOp::kCausal) continue;
+    node.op = MaskOp::kAhead;
+    node.n = std::max<std::int64_t>(0, static_cast<std::int64_t>(fault.value("later")));
+  }
+  return {};
+}
+
 Result<void> window_off_by_one(const Fault& fault, AttentionSpec& spec) {
   if (!uses(spec.mask, MaskOp::kWindow)) {
     return not_applicable(fault, fmt::format("the mask '{}' has no window", to_string(spec.mask)));
@@ -334,6 +346,9 @@ std::vector<FaultKind> visibility_rows() {
           "the causal frontier of a chunk is anchored at key 0, and distances of ALiBi are right",
           top_left_mask),
       row("mask.causal_dropped", kGroup, "queries see later keys", causal_dropped),
+      row("mask.causal_dropped/ahead", kGroup,
+          "the causal diagonal lies too far on: queries see the next keys", diagonal_ahead,
+          {{"later", 1, "later keys that a query sees", true}}),
       row("mask.composition/rule_ignored", kGroup, "one rule of a composed mask has no say", rule_ignored,
           {{"rule", 2, "which of the mask's rules, counted from 1", true}}),
       row("mask.composition/united", kGroup, "rules that should all hold are joined by `or`", rules_united),

@@ -8,6 +8,7 @@
 #include "checker/simulate.h"
 #include "sightline/base/half.h"
 #include "sightline/base/rng.h"
+#include "sightline/checker/named_fault.h"
 #include "sightline/faults/catalogue.h"
 #include "sightline/faults/fault_table.h"
 
@@ -46,6 +47,9 @@ void observe(Observation& o, std::span<const Fault> faults) {
   for (double& x : o.out) x = static_cast<float>(x);
 }
 
+// "mask.x/y" of "mask.x/y:n=3".
+std::string text_of_name(std::string_view fault) { return std::string(fault.substr(0, fault.find(':'))); }
+
 AttentionSpec usual_spec(const char* mask) {
   AttentionSpec spec;
   spec.heads = {4, 2, 8, 6};
@@ -61,6 +65,45 @@ TEST(DiagnoseTest, TheDeclaredMeaningAgrees) {
   observe(o, {});
   const Report report = diagnose(o).value();
   EXPECT_EQ(report.verdict, Verdict::kAgrees) << to_text(report);
+}
+
+TEST(DiagnoseTest, RulesThatHideNothingAreToldBesideAnAgreement) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"causal & segment", "segment hides nothing among these tokens"},
+      {"causal & window(256)", "window(256) hides nothing among these tokens"},
+      {"causal | span", "span: no token is in a span"},
+  };
+  for (const auto& [mask, line] : cases) {
+    Observation o = random_observation(usual_spec(mask), 20, {}, 20, 1);
+    observe(o, {});
+    const Report report = diagnose(o).value();
+    EXPECT_EQ(report.verdict, Verdict::kAgrees);
+    EXPECT_EQ(report.blind_spots, std::vector<std::string>{line}) << to_text(report);
+  }
+  Observation o = random_observation(usual_spec("causal & window(5)"), 20, {}, 20, 1);
+  observe(o, {});
+  EXPECT_TRUE(diagnose(o).value().blind_spots.empty());
+}
+
+TEST(DiagnoseTest, RotationsThatAreLeftOutOrTurnedOtherwiseAreNamed) {
+  const char* cases[] = {"rope.partial_dim/none",
+                         "rope.partial_dim/keys_unrotated",
+                         "rope.partial_dim/queries_unrotated",
+                         "rope.pairing/all_turned_back",
+                         "rope.pairing/keys_turned_back",
+                         "cache.shift_rerotation/all_twice",
+                         "mask.causal_dropped/ahead",
+                         "mask.causal_dropped/ahead:later=3"};
+  for (const char* text : cases) {
+    const Fault fault = parse_fault(text).value();
+    std::vector<Observation> seen{random_observation(usual_spec("causal"), 20, {}, 6, 1),
+                                  random_observation(usual_spec("causal"), 24, {}, 24, 2)};
+    for (Observation& o : seen) observe(o, std::span(&fault, 1));
+    const Report report = diagnose(seen).value();
+    ASSERT_EQ(report.verdict, Verdict::kFault) << text << "\n" << to_text(report);
+    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
+    EXPECT_EQ(full_name(report.faults[0]), text_of_name(text)) << to_text(report);
+  }
 }
 
 TEST(DiagnoseTest, EveryRowIsComparedBeforeAllAgree) {

@@ -134,6 +134,7 @@ Fault RandomScene::fault(const FaultKind& kind) {
     if (parameter.name == "window") value = between(2, 9);
     if (parameter.name == "taken") value = between(0, 1) == 0 ? 8 : 3;
     if (parameter.name == "window_keys") value = between(-1, 1);
+    if (parameter.name == "later") value = between(1, 3);
     if (parameter.name == "moved") value = between(1, 6);
     if (parameter.name == "kept") value = between(1, 3);
     if (parameter.name == "unwritten") value = between(1, 5);
