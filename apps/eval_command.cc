@@ -23,7 +23,7 @@ Result<int> run_eval(Invocation& call) {
       .range(0, INT32_MAX);
   cli.option("--chunk", eval.chunk, "N", "tokens of one forward when teacher-forced").range(1, 1 << 20);
   cli.option("--mode", mode, "MODE",
-             "teacher: chunks; steps: one token a forward; both must agree to the bit")
+             "teacher: chunks, fast; steps: one token a forward, slow; both must agree to the bit")
       .choices({"both", "teacher", "steps"});
   cli.flag("--no-bos", no_bos, "adds no begin-of-text token");
   add_run_options(cli, o);
@@ -36,6 +36,10 @@ Result<int> run_eval(Invocation& call) {
   SIGHTLINE_TRY(const std::string content, read_file(file));
   SIGHTLINE_TRY(const auto ids,
                 in_source(file.string(), text.tokenizer.encode(content, {.add_special = !no_bos})));
+  if (ids.size() < 2) {
+    return fail(ErrorKind::kInvalidContent, "{}: {} tokens, at least 2 are needed", file.string(),
+                ids.size());
+  }
   ThreadPool pool(resolve_threads(o.num_threads, call.err));
   const InterruptGuard interrupt;
   SIGHTLINE_TRY(Model model, Model::load(o.model, load, pool));

@@ -1,5 +1,6 @@
 #include "apps/fault_option.h"
 
+#include "apps/cli_value.h"
 #include "sightline/faults/fault_table.h"
 
 namespace sightline::apps {
@@ -19,7 +20,20 @@ Result<int> list_faults(Invocation& call) {
 }
 
 Result<void> plant_fault(const std::string& text, const Model& model, GenerateHooks& hooks) {
-  SIGHTLINE_TRY(const Fault fault, parse_fault(text));
+  const Result<Fault> parsed = parse_fault(text);
+  if (!parsed) {
+    std::vector<std::string> names;
+    for (const FaultKind& kind : fault_table()) {
+      if (runs_in_engine(kind)) names.push_back(to_string(Fault{&kind, {}}));
+    }
+    const std::string name = text.substr(0, text.find(':'));
+    const std::string near = nearest_name(name, names);
+    // A known name whose parameters are wrong: the error says which.
+    if (near == name || near.empty()) return tl::unexpected<Error>(parsed.error());
+    return fail(ErrorKind::kInvalidArgument,
+                "--fault {}: there is no such fault; did you mean '{}'? (--fault list)", text, near);
+  }
+  const Fault& fault = *parsed;
   if (!runs_in_engine(*fault.kind)) {
     return fail(
         ErrorKind::kInvalidArgument,

@@ -134,7 +134,7 @@ Result<TokenRef> find_token(std::string_view side, std::string_view text,
     if (!coords[i].valid || coords[i].pos != number) continue;
     if (found) {
       return fail(ErrorKind::kInvalidArgument,
-                  "--why: several {} stand at position {}; name the row, as in #{}", side, number, i);
+                  "--why: more than one {} stands at position {}; name the row, as in #{}", side, number, i);
     }
     found = TokenRef{coords[i], static_cast<std::int64_t>(i)};
   }

@@ -38,10 +38,9 @@ Result<void> rotated_twice(const Fault&, CallCoords& call) {
   return {};
 }
 
-Result<void> all_rotated_twice(const Fault&, CallCoords& call) {
+Result<void> all_rotated_twice(const Fault& fault, CallCoords& call) {
   for (std::int64_t& p : call.q_rope_pos) p *= 2;
-  for (std::int64_t& p : call.kv_rope_pos) p *= 2;
-  return {};
+  return rotated_twice(fault, call);
 }
 
 // Keys of the first call moved to the positions that are declared, all but the first `kept`, and are rotated

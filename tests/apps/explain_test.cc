@@ -159,7 +159,7 @@ TEST(ExplainTest, WrongUsageIsNamedAndExitsTwo) {
            Row{{"span", "--kv", "0,1", "--spans", "0,-1"}, "--spans: -1"},
            Row{{"causal", "--why", "3"}, "expected QUERY,KEY"},
            Row{{"causal", "--why", "3,99"}, "no key stands at position 99"},
-           Row{{"causal", "--kv", "0,0", "--why", "#0,0"}, "several key"},
+           Row{{"causal", "--kv", "0,0", "--why", "#0,0"}, "more than one key"},
            Row{{"dense"}, "dense"},
            Row{{"dense", "--kv", "0..1", "--dense", "12,01"}, "--dense"},
            Row{{"tree", "--kv", "0", "--q-nodes", "0", "--kv-nodes", "0", "--parents", "0"}, "parent[0] = 0"},

@@ -226,6 +226,9 @@ TEST_F(GenerateCommandTest, AFullContextIsAReasonNotAnError) {
 TEST_F(GenerateCommandTest, FaultsAreListedWithoutAModelAndChangeTheTextNotTheShapes) {
   const RunResult list = run_command({"generate", "--fault", "list"});
   EXPECT_EQ(list.exit_code, 0) << list.err;
+  const RunResult near = run_command(command({"-p", "a", "--fault", "rope.bse:theta=5"}));
+  EXPECT_EQ(near.exit_code, 2) << near.err;
+  EXPECT_TRUE(has(near.err, "did you mean 'rope.base'?")) << near.err;
   const std::vector<std::string> args = {
       "-p", "a prompt of some tokens", "-n", "16", "--chunk", "3", "--logprobs", "1", "--echo"};
   const Json right = run_json(command(args));
@@ -254,6 +257,14 @@ TEST_F(GenerateCommandTest, ATerminalSeesProgressAndTokensPerSecond) {
   EXPECT_TRUE(has(shown.err, "20 new in ")) << shown.err;
   EXPECT_TRUE(has(shown.err, " tokens/s)")) << shown.err;
   EXPECT_EQ(run_command(command({"-p", "a prompt", "-n", "20"})).err, "") << "nothing into a pipe";
+}
+
+TEST_F(GenerateCommandTest, EvalLossOfNoTextNamesTheFile) {
+  write_text(folder_.file("none.txt"), "");
+  const RunResult none =
+      run_command({"eval", "loss", "-m", model_, "-f", folder_.file("none.txt"), "--no-bos"});
+  EXPECT_EQ(none.exit_code, 65) << none.err;
+  EXPECT_TRUE(has(none.err, "none.txt: 0 tokens, at least 2 are needed")) << none.err;
 }
 
 TEST_F(GenerateCommandTest, EvalLossIsEqualTeacherForcedAndStepByStep) {
