@@ -120,21 +120,29 @@ bool is_size_of_mask(const MaskSpec& mask, double n) {
   });
 }
 
+// In calls of one token positions that restart turn nothing, and are likelier than a rotation that is left
+// out.
+bool is_left_out(const FaultKind& kind) {
+  return kind.variant == "none" || kind.variant == "keys_unrotated" || kind.variant == "queries_unrotated";
+}
+
 // A ring is as large as a window; one that is not is less likely than a table that is too short.
 // A parameter that had to be measured makes an explanation less simple than one that stands in the table.
 int complexity(const MaskSpec& mask, const Candidate& candidate) {
-  int measured = 0;
+  constexpr int kMeasured = 2;
+  int sum = 0;
   for (const Fault& fault : candidate.faults) {
+    if (is_left_out(*fault.kind)) ++sum;
     for (std::size_t i = 0; i < fault.values.size(); ++i) {
       if (fault.kind->parameters[i].name == "slots") {
-        measured += is_size_of_mask(mask, fault.values[i]) ? 0 : 2;
+        sum += is_size_of_mask(mask, fault.values[i]) ? 0 : 2 * kMeasured;
         continue;
       }
       const double usual = fault.kind->parameters[i].value;
-      if (std::abs(fault.values[i]) != std::abs(usual)) ++measured;
+      if (std::abs(fault.values[i]) != std::abs(usual)) sum += kMeasured;
     }
   }
-  return measured;
+  return sum;
 }
 
 // Of several explanations that fit, the simplest: a window that reaches everything is no window.

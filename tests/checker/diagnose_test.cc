@@ -106,6 +106,20 @@ TEST(DiagnoseTest, RotationsThatAreLeftOutOrTurnedOtherwiseAreNamed) {
   }
 }
 
+TEST(DiagnoseTest, SingleTokensWhosePositionsRestartAreNoRotationLeftOut) {
+  for (const char* text : {"cache.position_offset", "cache.position_offset/queries"}) {
+    const Fault fault = parse_fault(text).value();
+    std::vector<Observation> seen;
+    for (const std::uint64_t seed : {1, 2}) {
+      seen.push_back(random_observation(usual_spec("causal"), 4, {0, 1, 2, 3}, 4, seed));
+      observe(seen.back(), std::span(&fault, 1));
+    }
+    const Report report = diagnose(seen).value();
+    ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
+    EXPECT_EQ(full_name(report.faults[0]), text);
+  }
+}
+
 TEST(DiagnoseTest, EveryRowIsComparedBeforeAllAgree) {
   for (const std::int64_t row : {1, 37, 121}) {
     Observation o = random_observation(usual_spec("causal"), 150, {}, 150, 1);
