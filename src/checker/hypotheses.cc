@@ -60,7 +60,7 @@ void set_thetas(const Observation& o, Hypothesis& h) {
   h.values = {10000, 500000, 1000000, 100000, 50000, 150000, 250000, 10000000};
   for (double exponent = 1.0; exponent <= 9.01; exponent += 0.25)
     h.values.push_back(std::pow(10.0, exponent));
-  std::erase(h.values, o.spec.rope.theta);
+  if (o.spec.rope.pairing != RopePairing::kNone) std::erase(h.values, o.spec.rope.theta);
   h.is_continuous = h.is_logarithmic = true;
 }
 

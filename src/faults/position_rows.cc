@@ -42,6 +42,24 @@ Result<void> none_rotated(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+// Declared without a rotation, and rotated over the whole head.
+Result<void> rotated_as(RopePairing pairing, const Fault& fault, AttentionSpec& spec) {
+  if (spec.rope.pairing != RopePairing::kNone) return not_applicable(fault, "the layer has a rotation");
+  if (spec.heads.qk_head_dim % 2 != 0) return not_applicable(fault, "the head has an odd width");
+  spec.rope.pairing = pairing;
+  spec.rope.rotary_dim = spec.heads.qk_head_dim;
+  spec.rope.theta = fault.value("theta");
+  return {};
+}
+
+Result<void> rotated_halves(const Fault& fault, AttentionSpec& spec) {
+  return rotated_as(RopePairing::kHalfSplit, fault, spec);
+}
+
+Result<void> rotated_neighbours(const Fault& fault, AttentionSpec& spec) {
+  return rotated_as(RopePairing::kInterleaved, fault, spec);
+}
+
 Result<void> all_turned_back(const Fault&, CallCoords& call) {
   for (std::int64_t& p : call.q_rope_pos) p = -p;
   for (std::int64_t& p : call.kv_rope_pos) p = -p;
@@ -225,6 +243,12 @@ std::vector<FaultKind> position_rows() {
           "nothing is rotated: the rotation is left out, or q and k were rotated before they were written "
           "down",
           none_rotated),
+      row("rope.partial_dim/rotated_halves", kPosition,
+          "q and k are rotated by halves, and no rotation is declared", rotated_halves,
+          {{"theta", 10000, "the base of that rotation"}}),
+      row("rope.partial_dim/rotated_neighbours", kPosition,
+          "q and k are rotated by neighbours, and no rotation is declared", rotated_neighbours,
+          {{"theta", 10000, "the base of that rotation"}}),
       row("rope.partial_dim/keys_unrotated", kPosition, "queries are rotated and keys are not",
           keys_unrotated),
       row("rope.partial_dim/queries_unrotated", kPosition, "keys are rotated and queries are not",

@@ -106,6 +106,28 @@ TEST(DiagnoseTest, RotationsThatAreLeftOutOrTurnedOtherwiseAreNamed) {
   }
 }
 
+TEST(DiagnoseTest, ARotationThatNobodyDeclaredIsNamedWithItsBase) {
+  for (const RopePairing pairing : {RopePairing::kHalfSplit, RopePairing::kInterleaved}) {
+    AttentionSpec rotated = usual_spec("causal");
+    rotated.rope.pairing = pairing;
+    rotated.rope.theta = pairing == RopePairing::kHalfSplit ? 10000 : 500000;
+    AttentionSpec declared = rotated;
+    declared.rope = {};
+    std::vector<Observation> seen;
+    for (const std::uint64_t seed : {1, 2}) {
+      seen.push_back(random_observation(rotated, 20, {}, 12, seed));
+      observe(seen.back(), {});
+      seen.back().spec = declared;
+    }
+    const Report report = diagnose(seen).value();
+    ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
+    EXPECT_EQ(full_name(report.faults[0]), pairing == RopePairing::kHalfSplit
+                                               ? "rope.partial_dim/rotated_halves"
+                                               : "rope.partial_dim/rotated_neighbours");
+    EXPECT_EQ(report.faults[0].parameters[0].value, rotated.rope.theta);
+  }
+}
+
 TEST(DiagnoseTest, SingleTokensWhosePositionsRestartAreNoRotationLeftOut) {
   for (const char* text : {"cache.position_offset", "cache.position_offset/queries"}) {
     const Fault fault = parse_fault(text).value();
