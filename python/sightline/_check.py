@@ -203,7 +203,8 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
     subject = Callable(fn, layout, dtype, framework, timeout, batch)
     traits = {**_traits(subject.takes, framework), "takes_chunks": chunks, "takes_batch": batch,
               "cache_bytes_per_token": float(cache_bytes_per_token)}
-    reproducer = _call(fn, spec, layout, framework, dtype, batch, chunks, num_tokens, seed)
+    reproducer = _call(fn, spec, layout, framework, dtype, batch, chunks, cache_bytes_per_token, num_tokens, seed,
+                       follows)
     return report_from(*_core.check(subject.ask, subject.ask_batch, spec, traits, type=dtype, num_tokens=num_tokens,
                                     seed=seed, budget=float(budget), follows=follows, reproducer=reproducer))
 
@@ -211,7 +212,7 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
 def _call(fn, spec, *options):
     """The call that gives this report again, as code."""
     name = getattr(fn, "__qualname__", None) or repr(fn)
-    names = ("layout", "framework", "dtype", "batch", "chunks", "num_tokens", "seed")
+    names = ("layout", "framework", "dtype", "batch", "chunks", "cache_bytes_per_token", "num_tokens", "seed", "follows")
     given = ", ".join(f"{n}={x!r}" for n, x in zip(names, options))
     return (f"import sightline as sl\n\nspec = sl.AttentionSpec.from_json({spec.to_json()!r})\n"
             f"sl.check({name}, spec, {given})")

@@ -50,9 +50,10 @@ class _Findings:
             verdict = "unknown"
             summary = "unknown: " + ("" if self.unexplained else "it does not hold that ") + what[0]
         else:
-            verdict = "agrees"
+            verdict = "agrees" if self.held else "unknown"
             right = [f"the {name} is right" for name, ok in self.right.items() if ok]
-            summary = ", ".join([f"agrees: {self.held} relations hold", *right])
+            summary = ", ".join([f"agrees: {self.held} relations hold", *right]) if self.held else (
+                "unknown: no relation could be asked of this model")
         ask = "" if verdict != "unknown" else "sl.record(model) around one failing call, and dump.diagnose(layer, spec)"
         return report_from(*_core.make_report(
             verdict=verdict, summary=summary, faults=[] if self.broken else self.faults,
@@ -98,16 +99,19 @@ def _bound(run, ids, tiny):
     """The change of a logit that is rounding: eight times what a relative change `tiny` of the embeddings does."""
     import torch
 
+    from ._model_relations import usual_columns
+
     base = run.logits(ids)
+    usual = usual_columns(base)
     weight = run.model.get_input_embeddings().weight
     kept = weight.data
     noise = torch.empty_like(kept).uniform_(-1, 1, generator=torch.Generator().manual_seed(1))
     try:
         weight.data = kept * (1 + tiny * noise)
-        moved = (run.logits(ids) - base).abs().max().item()
+        moved = (run.logits(ids) - base)[..., usual].abs().max().item()
     finally:
         weight.data = kept
-    return 8 * max(moved, tiny * base.abs().max().item())
+    return 8 * max(moved, tiny * base[..., usual].abs().max().item())
 
 
 def _relations(run, ids, bound, rng, pad, packing, findings):
@@ -170,8 +174,8 @@ def _layers(run, ids, pad, findings):
         layer, report = wrong[0]
         named = report.verdict in ("fault", "ambiguous")
         findings.ambiguous = report.verdict == "ambiguous"
-        # A scale that is folded into the queries is in no config.
-        if named and (known or all(f.certain and f.slug != "score.scale" for f in report.faults)):
+        # Of a family that is not known the declaration is a guess, and what contradicts it is told, not named.
+        if named and known:
             where = f"{scene.name}, layer {layer}" + (f" and {wrong[1][0]}" if len(wrong) > 1 else "")
             for fault in report.faults:
                 parameters = [("layer", float(layer), "the first whose attention differs, from 0")]
@@ -258,6 +262,9 @@ def _few_columns(logits, columns):
 def _gradients(run, ids, rng, findings):
     from ._model_gradients import check_gradients
 
+    if not any(p.requires_grad for p in run.model.parameters()):
+        findings.unseen.append("the gradient: no parameter requires one")
+        return None
     labels = ids.clone()
     labels[:, :2] = -100
     found = check_gradients(run, ids, labels, rng)
@@ -283,8 +290,8 @@ def _gradients(run, ids, rng, findings):
 def check_model(model, *, tokens=0, packing=None, wide=True, seed=0):
     """Holds a causal language model against what every right one keeps, without weights or results of ours: a Report.
 
-    model    a transformers model for causal language modelling on the CPU, or a module that answers alike
-             (`model(input_ids=...)` with `logits`); what its forward does not take is not asked
+    model    a transformers model for causal language modelling on the CPU, or one with its `config`,
+             `get_input_embeddings()` and `logits`; what its forward does not take is not asked
     tokens   of a sequence; 0: 24, or as many as its windows need up to 96
     packing  True: documents are to be told apart by restarting positions alone; None: that is noted; False: not asked
     wide     True: relations and gradients are taken in float64, where rounding hides nothing; the model computes in its
@@ -304,7 +311,9 @@ def check_model(model, *, tokens=0, packing=None, wide=True, seed=0):
 
     from ._model_run import ModelRun, evaluating, in_float64, random_ids
 
-    if not callable(getattr(model, "forward", None)) or not hasattr(model, "config"):
+    if not callable(getattr(model, "forward", None)) or not all(
+            hasattr(holder, name) for holder, name in ((model, "config"), (model, "get_input_embeddings"),
+                                                       (getattr(model, "config", None), "get_text_config"))):
         raise ValueError(f"check_model takes a transformers model, got {type(model).__name__}")
     if tokens and tokens < 12:
         raise ValueError(f"tokens is {tokens}, expected at least 12")
@@ -320,6 +329,8 @@ def check_model(model, *, tokens=0, packing=None, wide=True, seed=0):
     pad = getattr(config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and pad >= 0 else 0
     grads = [(p, p.grad) for p in model.parameters()]
+    for p, _ in grads:
+        p.grad = None  # what is kept must not be added to
     objective = gradient = None
     state = torch.random.get_rng_state()
     try:

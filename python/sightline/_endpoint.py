@@ -67,9 +67,9 @@ def _logprobs(reply, url):
     except (KeyError, IndexError, TypeError):
         raise EndpointError(f"{url} gave no choices[0].logprobs with tokens and token_logprobs: does it support echo "
                             "and logprobs on /v1/completions?") from None
-    if not isinstance(values, list) or len(tokens) != len(values) or any(
+    if not isinstance(tokens, list) or not isinstance(values, list) or len(tokens) != len(values) or any(
             not isinstance(x, (int, float)) for x in values[1:]):
-        raise EndpointError(f"{url} gave token_logprobs that are no list of numbers, one a token")
+        raise EndpointError(f"{url} gave tokens and token_logprobs that are no lists of equal length, of numbers")
     return tokens, values
 
 
@@ -101,7 +101,7 @@ def _nearest(model, kinds):
     """Of the readings of all texts by kind, [(ids, rows), ...] each, those whose numbers lie nearest to the model's."""
     def distance(texts):
         squares = [(x - y)**2 for ids, row in texts for x, y in zip(row, model.log_probs(ids)) if x is not None]
-        return sum(squares) / len(squares)
+        return sum(squares) / max(1, len(squares))  # a text of one token has no number
 
     best = min(kinds.values(), key=distance)
     return best, distance(best)

@@ -52,13 +52,18 @@ def stored_heads(relations):
     if not num_q or not num_kv or num_q == num_kv:
         return []
     _, cache = run.step(relations.ids[:, :4])
-    heads = {k.shape[1] for k in key_arrays(cache)}
+    before = [tuple(k.shape) for k in key_arrays(cache)]
+    _, cache = run.step(relations.ids[:, 4:7], cache)
+    after = [tuple(k.shape) for k in key_arrays(cache)]
+    # Layers whose third axis grew by the tokens, and no other: [rows, heads, tokens, dim].
+    heads = {b[1] for b, a in zip(before, after) if a == (*b[:2], b[2] + 3, b[3])}
     if not heads:
         return []
-    relation = Relation("the cache stores the declared key heads", 0.0 if heads == {num_kv} else 2.0, relations.rows)
+    expanded = heads == {num_q}
+    relation = Relation("the cache stores key heads, not query heads", 2.0 if expanded else 0.0, relations.rows)
     times = max(heads) / num_kv
     relation.notes.append(("times the declared key heads are stored for a token", times))
-    if not relation.holds and max(heads) == num_q:
+    if expanded:
         relation.fault = ("cache.gqa_expansion", "", "keys are stored once for each query head",
                           [("times", times, "bytes of a token over those of its key heads")])
     return [relation]

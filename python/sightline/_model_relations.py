@@ -24,6 +24,14 @@ class Relation:
         return self.worst <= 1
 
 
+def usual_columns(logits):
+    """[vocabulary] of bool: columns that are numbers everywhere and no fill, as models suppress tokens with."""
+    import torch
+
+    limit = min(1e30, torch.finfo(logits.dtype).max / 2)
+    return (logits.abs() < limit).flatten(0, -2).all(0)
+
+
 class Relations:
     """Holds relations of one model on `ids` [2, tokens]. `bound` is the change of a logit that is rounding."""
 
@@ -31,11 +39,14 @@ class Relations:
         self.run, self.ids, self.bound, self.rng, self.pad = run, ids, bound, rng, mask_value
         self.rows, self.tokens = ids.shape
         self.alone = [run.logits(row[None]) for row in ids]
+        self.usual = usual_columns(self._together())
         self.done, self.skipped, self.notes = [], [], []
         self.relative = False  # until positions + a constant are seen to change nothing
 
     def compare(self, name, want, got, rows=None):
         """A Relation of logits [rows, tokens, vocabulary]; `rows` marks [rows, tokens] that count."""
+        columns = self.usual.nonzero()[:, 0] if want.shape[-1] == len(self.usual) else slice(None)
+        got, want = got[..., columns], want[..., columns]
         change = (got.double() - want.double()).abs()
         change = change.nan_to_num(nan=float("inf")) / self.bound
         if rows is not None:
@@ -43,7 +54,8 @@ class Relations:
         relation = Relation(name, change.max().item() if change.numel() else 0.0)
         if not relation.holds:
             row, token, part = np.unravel_index(int(change.argmax()), tuple(change.shape))
-            relation.place = (int(row), int(token), int(part), want[row, token, part].item(),
+            component = part if isinstance(columns, slice) else columns[part]
+            relation.place = (int(row), int(token), int(component), want[row, token, part].item(),
                               got[row, token, part].item())
             relation.rows = int((change.amax((1, 2)) > 10).sum())
         return relation
@@ -101,7 +113,7 @@ class Relations:
         for j in positions if positions is not None else range(1, self.tokens):
             edited = row.clone()
             edited[0, j] = self.ids[1, j] if self.ids[1, j] != row[0, j] else self.ids[1, j - 1]
-            change = (self.run.logits(edited, **options) - base).abs().double()
+            change = (self.run.logits(edited, **options) - base)[..., self.usual].abs().double()
             seen[:, j] = torch.nan_to_num(change, nan=float("inf")).amax((0, 2)).numpy() / self.bound
         return seen
 
@@ -113,7 +125,7 @@ class Relations:
         relation = Relation("an edit of a later token leaves earlier logits alone", float(ahead.max()))
         if not relation.holds:
             i, j = np.argwhere(ahead > 1)[0]
-            relation.rows = int((ahead.max(0) > 10).sum())
+            relation.rows = 1  # sequences: one was edited
             relation.place = (0, int(i), int(j), 0.0, float(seen[i, j]))
             i, j = np.nonzero(ahead > 1)
             reach = ("ahead", float((j - i).max()), "tokens that the logits look ahead, through all layers")
@@ -149,7 +161,7 @@ class Relations:
         later = d_embeds[1:]
         relation = Relation("the first position's loss has gradient 0 in later embeddings", 0.0)
         if later.max() > 0:
-            relation.worst, relation.rows = float("inf"), int((later > 0).sum())
+            relation.worst, relation.rows = float("inf"), 1
             token = int(later.argmax()) + 1
             relation.place = (0, token, 0, 0.0, later.max().item())
             forward = self.edits([token])[0, token] > 1
@@ -232,6 +244,8 @@ class Relations:
                 relation = self.compare(f"a {side}-padded row{way} = the row alone", self._together(), got)
                 if not relation.holds:
                     relation.fault = self._why_padding(ids, options, ask, real, got)
+                    if relation.fault and relation.fault[0] == "pos.left_padding":
+                        relation.rows = 1  # what is left over, and shown by no experiment: never certain
                 relations.append(relation)
         return relations
 

@@ -51,7 +51,10 @@ class TimedSubject : public Subject {
     has_answered_ = true;
     return {};
   }
-  Result<void> answer_batch(std::span<Observation> rows) override { return subject_.answer_batch(rows); }
+  Result<void> answer_batch(std::span<Observation> rows) override {
+    if (steps_.is_over()) return fail(ErrorKind::kTryLater, "the time of the check is over");
+    return subject_.answer_batch(rows);
+  }
 
  private:
   Subject& subject_;
@@ -83,9 +86,10 @@ std::string first_nan(const std::vector<Probe>& probes) {
 struct SelfEvidence {
   std::vector<RelationResult> relations;
   std::optional<VisibleSet> visible_set;
-  std::vector<NamedFault> faults;  // that no sequence of calls shows; several: they explain it alike
-  double cache_times = 0;          // bytes of a cached token over those it needs; 0: not told
-  std::string where;               // the first place that shows them, in words
+  std::vector<NamedFault> faults;        // that no sequence of calls shows, each by itself
+  std::vector<NamedFault> alternatives;  // of one more; several: they explain it alike
+  double cache_times = 0;                // bytes of a cached token over those it needs; 0: not told
+  std::string where;                     // the first place that shows them, in words
 };
 
 void add_evidence(SelfEvidence self, Report& report) {
@@ -150,7 +154,7 @@ std::optional<Report> ask_beside(Subject& subject, const std::vector<Probe>& pro
       rows->relation.name += ", not to the bit (batch.reduction_order)";
     }
     self.relations.push_back(rows->relation);
-    self.faults = std::move(rows->faults);
+    self.alternatives = std::move(rows->faults);
     self.where = std::move(rows->first_row);
   }
   if (const Observation& last = probes.back().question; !last.d_q.empty()) {
@@ -169,20 +173,31 @@ std::optional<Report> ask_beside(Subject& subject, const std::vector<Probe>& pro
   return std::nullopt;
 }
 
+std::string names_of(const std::vector<NamedFault>& faults, std::string_view between) {
+  std::string names;
+  for (const NamedFault& fault : faults) {
+    names += fmt::format("{}{}: {}", names.empty() ? "" : between, full_name(fault), fault.what);
+  }
+  return names;
+}
+
 // Puts what no sequence of calls shows beside what the diagnosis of the probes found.
 void add_faults(const SelfEvidence& self, Report& report) {
-  if (self.faults.empty()) return;
-  std::string names;
-  for (const NamedFault& fault : self.faults) {
-    names += (names.empty() ? "" : ", or ") + full_name(fault) + ": " + fault.what;
+  if (self.faults.empty() && self.alternatives.empty()) return;
+  std::string names = names_of(self.faults, ", and ");
+  if (!self.alternatives.empty()) {
+    names += (names.empty() ? "" : ", and ") + names_of(self.alternatives, ", or ");
   }
   if (exit_code(report.verdict) == 0) {
-    report.verdict = self.faults.size() == 1 ? Verdict::kFault : Verdict::kAmbiguous;
+    const bool is_ambiguous = self.faults.empty() && self.alternatives.size() > 1;
+    report.verdict = is_ambiguous ? Verdict::kAmbiguous : Verdict::kFault;
     report.summary = fmt::format("{}: {}", to_string(report.verdict), names);
   } else {
     report.summary += "; beside it " + names;
   }
-  report.faults.insert(report.faults.end(), self.faults.begin(), self.faults.end());
+  for (const auto* faults : {&self.faults, &self.alternatives}) {
+    report.faults.insert(report.faults.end(), faults->begin(), faults->end());
+  }
 }
 
 // What the answers mean when the diagnosis of the probes alone is not the last word.

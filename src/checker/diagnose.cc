@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 #include "checker/idle_rules.h"
 #include "checker/inside.h"
@@ -43,8 +44,10 @@ std::vector<Candidate> try_singles(const Searcher& searcher, const std::vector<H
 // Two kinds at once, from those that alone come nearest; each parameter is measured again beside the other.
 std::vector<Candidate> try_pairs(const Searcher& searcher, const std::vector<Hypothesis>& all,
                                  const std::vector<Candidate>& singles) {
-  const auto hypothesis_of = [&](const FaultKind* kind) -> const Hypothesis& {
-    return *std::ranges::find(all, kind, &Hypothesis::kind);
+  const auto hypothesis_of = [&](const Fault& fault) -> const Hypothesis& {
+    return *std::ranges::find_if(all, [&](const Hypothesis& h) {
+      return h.kind == fault.kind && std::ranges::equal(h.rest, fault.values | std::views::drop(1));
+    });
   };
   std::vector<Candidate> pairs;
   const double declared = searcher.score({}).mean_square;
@@ -59,7 +62,7 @@ std::vector<Candidate> try_pairs(const Searcher& searcher, const std::vector<Hyp
       if (pair.faults.empty()) continue;
       if (pair.score.worst > kFits && !first.values.empty()) {
         // Measured beside the second, the first may be another number.
-        const Candidate swapped = searcher.best(hypothesis_of(first.kind), std::span(&pair.faults.back(), 1));
+        const Candidate swapped = searcher.best(hypothesis_of(first), std::span(&pair.faults.back(), 1));
         if (!swapped.faults.empty() && swapped.score.mean_square < pair.score.mean_square) pair = swapped;
       }
       if (pair.score.worst <= kFits) pairs.push_back(std::move(pair));
@@ -210,6 +213,11 @@ Report agreement(std::span<const Observation> observations, double worst) {
                                      to_string(observations.front().type));
   report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
   report.blind_spots = idle_rules(observations);
+  for (const Observation& o : observations) {
+    if (const std::int64_t step = row_step(o); step > 1) {
+      report.blind_spots.push_back(fmt::format("of {} queries one in {} was compared", o.q_len(), step));
+    }
+  }
   return report;
 }
 

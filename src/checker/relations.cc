@@ -63,6 +63,10 @@ Result<RelationResult> hold_repeat(Subject& subject, const Observation& whole) {
 Result<RelationResult> hold_gradient_repeat(Subject& subject, const Observation& answered) {
   Observation again = without_outputs(answered);
   SIGHTLINE_CHECK(ask(subject, again));
+  if (again.d_q.size() != answered.d_q.size() || again.d_k.size() != answered.d_k.size() ||
+      again.d_v.size() != answered.d_v.size()) {
+    return fail(ErrorKind::kInvalidContent, "it gave other gradients than the first time");
+  }
   SIGHTLINE_TRY(const Prediction declared, Simulator(answered, all_rows(answered)).predict({}));
   RelationResult result{"the same gradients twice", 0};
   result.worst = std::max({worst_change(answered.d_q, again.d_q, declared.d_q.bounds),

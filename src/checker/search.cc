@@ -39,11 +39,7 @@ std::vector<std::int64_t> telling_rows(const Observation& o) {
 
 // Every row, or as many at equal distances as a few seconds allow.
 std::vector<std::int64_t> many_rows(const Observation& o) {
-  constexpr double kMostProducts = 4e9;
-  const HeadSpec& heads = o.spec.heads;
-  const double products = 1.0 * static_cast<double>(o.q_len()) * static_cast<double>(o.kv_len()) *
-                          heads.num_q_heads * (heads.qk_head_dim + heads.v_head_dim);
-  const auto step = static_cast<std::int64_t>(std::ceil(std::max(1.0, products / kMostProducts)));
+  const std::int64_t step = row_step(o);
   std::vector<std::int64_t> rows;
   for (std::int64_t row = 0; row < o.q_len(); row += step) rows.push_back(row);
   return rows;
@@ -125,6 +121,14 @@ std::vector<int> scout_heads(const Observation& o, const Misfit& declared) {
 bool better(const Score& a, const Score& b) { return a.mean_square < b.mean_square; }
 
 }  // namespace
+
+std::int64_t row_step(const Observation& o) {
+  constexpr double kMostProducts = 4e9;
+  const HeadSpec& heads = o.spec.heads;
+  const double products = 1.0 * static_cast<double>(o.q_len()) * static_cast<double>(o.kv_len()) *
+                          heads.num_q_heads * (heads.qk_head_dim + heads.v_head_dim);
+  return static_cast<std::int64_t>(std::ceil(std::max(1.0, products / kMostProducts)));
+}
 
 Searcher::Searcher(std::span<const Observation> observations) {
   double most = 0;

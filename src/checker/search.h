@@ -22,6 +22,10 @@ struct Candidate {
   Score score;
 };
 
+/// Before all agree, one query row in this many is compared: every row, unless that takes more than a few
+/// seconds.
+[[nodiscard]] std::int64_t row_step(const Observation& o);
+
 class Searcher {
  public:
   explicit Searcher(std::span<const Observation> observations);

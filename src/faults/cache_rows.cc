@@ -61,6 +61,10 @@ Result<void> moved_over_all(const Fault& fault, const AttentionSpec& spec, Devia
   if (spec.rope.pairing == RopePairing::kNone || spec.rope.rotary_dim == head_dim || head_dim % 2 != 0) {
     return not_applicable(fault, "the whole head rotates, or nothing");
   }
+  const RopeScalingKind scaling = spec.rope.scaling.kind;
+  if (scaling == RopeScalingKind::kLongRope || scaling == RopeScalingKind::kDivisors) {
+    return not_applicable(fault, "the frequencies are divided pair by pair, for the rotated part alone");
+  }
   deviation.moved_over_all = static_cast<std::int64_t>(fault.value("moved"));
   deviation.moved_kept = static_cast<std::int64_t>(std::max(0.0, fault.value("kept")));
   return {};

@@ -142,10 +142,34 @@ TEST(CacheBytesTest, KeysOfEveryQueryHeadAreNamed) {
   EXPECT_TRUE(report.faults.front().certain);
 }
 
+TEST(CacheBytesTest, ARightBatchBesideThemHidesNothing) {
+  BatchSubject subject;
+  subject.given.cache_bytes_per_token = 6 * (8 + 5) * 4;
+  const Report report = check(subject, causal_spec()).value();
+  ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
+  EXPECT_EQ(report.faults.front().slug, "cache.gqa_expansion");
+}
+
+TEST(CacheBytesTest, BesideRowsThatMixBothAreTrue) {
+  BatchSubject subject;
+  subject.given.cache_bytes_per_token = 6 * (8 + 5) * 4;
+  subject.reads = [](const std::vector<Observation>& rows, std::size_t r) {
+    Observation row = rows[r];
+    row.v = rows[0].v;
+    return row;
+  };
+  const Report report = check(subject, causal_spec()).value();
+  ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
+  ASSERT_EQ(report.faults.size(), 2U) << to_text(report);
+  EXPECT_EQ(report.faults[0].slug, "cache.gqa_expansion");
+  EXPECT_EQ(report.faults[1].slug, "batch.kernel_indexing");
+}
+
 // Right answers and gradients, from the oracle.
 class TrainedSubject : public Subject {
  public:
-  double drift = 0;  // added to d_q, more at each question
+  double drift = 0;  // added to d_q after the first question
+  bool gives_gradients_once = false;
   [[nodiscard]] SubjectTraits traits() const override { return {.takes_gradients = true}; }
   Result<void> answer(Observation& call) override {
     const auto zeros = [](const std::vector<double>& like) { return std::vector<double>(like.size()); };
@@ -163,6 +187,7 @@ class TrainedSubject : public Subject {
     call.d_k = right.d_k.values;
     call.d_v = right.d_v.values;
     ++num_gradients_;
+    if (gives_gradients_once && num_gradients_ > 1) call.d_q = call.d_k = call.d_v = {};
     if (num_gradients_ > 1) {
       for (double& x : call.d_q) x += drift;
     }
@@ -181,6 +206,14 @@ TEST(RowIndependenceTest, GradientsThatVaryAreNamed) {
   const Report report = check(varying, causal_spec()).value();
   ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
   EXPECT_EQ(report.faults.front().slug, "grad.nondeterminism");
+}
+
+TEST(RowIndependenceTest, GradientsThatAreGivenOnceAreBroken) {
+  TrainedSubject subject;
+  subject.gives_gradients_once = true;
+  const Report report = check(subject, causal_spec()).value();
+  EXPECT_EQ(report.verdict, Verdict::kBroken) << to_text(report);
+  EXPECT_TRUE(mentions(report, "other gradients than the first time")) << to_text(report);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "sightline/formats/npy.h"
 #include "sightline/generate/generate.h"
 #include "sightline/model/model_text.h"
+#include "sightline/subjects/model/layer_diagnosis.h"
 #include "sightline/subjects/model/read_model_observations.h"
 
 namespace sightline::subjects {
@@ -200,6 +201,37 @@ TEST_F(ModelDiagnosisTest, FilesAreRead) {
     const auto refused = read_model_observations(json);
     ASSERT_FALSE(refused) << bad;
     EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidContent) << bad;
+  }
+}
+
+TEST_F(ModelDiagnosisTest, ArraysWithoutATextOrAnAxisAreRefused) {
+  const std::string npz = folder_.file("odd.npz");
+  const std::vector<float> five{1, 2, 1, 2, 1}, one{0}, none;
+  struct Odd {
+    const std::vector<float>& ids;
+    std::vector<std::int64_t> ids_shape;
+    const char* name;
+    const std::vector<float>& values;
+    std::vector<std::int64_t> shape;
+  };
+  const Odd cases[] = {{none, {0, 5}, "logprobs", none, {0, 4}},
+                       {none, {0, 5}, "layer.0.q", none, {0, 5, 64}},
+                       {five, {5}, "logits", one, {}},
+                       {five, {5}, "logprobs", one, {}},
+                       {five, {5}, "logits", five, {5}},
+                       {none, {0}, "layer.0.q", none, {0, 2, 4}},
+                       {five, {1, 5}, "layer.0.q", none, {0, 5, 4}}};
+  for (const Odd& odd : cases) {
+    ASSERT_TRUE(write_npz(npz,
+                          {{"input_ids", npy_array(std::span<const float>(odd.ids), odd.ids_shape).value()},
+                           {odd.name, npy_array(std::span<const float>(odd.values), odd.shape).value()}},
+                          true));
+    const auto read = read_model_observations(npz);
+    if (!read) {
+      EXPECT_EQ(read.error().kind, ErrorKind::kInvalidContent) << odd.name;
+      continue;
+    }
+    EXPECT_FALSE(diagnose_layers(*loaded_.model, *read, 1e-3)) << odd.name;
   }
 }
 

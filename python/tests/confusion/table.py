@@ -17,7 +17,7 @@ EARLIER = (
     "1 certain (a head_dim that equals the rotary width is a scale and nothing else, which the checker did not admit: now",
     "`ambiguous`), 30 of 30 wrong declarations, 23 of 27 pairs named and 4 `unknown` (pairs of which neither fault alone",
     "comes nearer than none were not tried), no alarm in 504 controls. Seeds from 910000 on, the same day: 541 of 545",
-    "named; for the one not found every row is compared now before all agree. From 920000 on: 542 of 545; rotations that",
+    "named; for the one not found all rows are compared now before all agree. From 920000 on: 542 of 545; rotations that",
     "are left out or turned otherwise became known afterwards, which no seed had asked for. No wrong name was certain and",
     "no control raised an alarm in either.",
 )

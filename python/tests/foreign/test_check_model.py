@@ -375,6 +375,34 @@ def test_the_model_is_as_before():
     assert torch.equal(torch.random.get_rng_state(), drawn)
 
 
+def test_gradients_of_the_caller_are_kept():
+    model = small("llama")
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    sl.check_model(model)
+    assert all(torch.equal(p.grad, torch.ones_like(p)) for p in model.parameters())
+
+
+def test_a_frozen_model_is_held_without_its_gradient():
+    report = sl.check_model(small("llama").requires_grad_(False))
+    assert report.ok, str(report)
+    assert any("no parameter requires one" in spot for spot in report.blind_spots), report.blind_spots
+
+
+@pytest.mark.parametrize("fill", [torch.finfo(torch.float32).min, -torch.inf])
+def test_suppressed_columns_hide_nothing(fill, monkeypatch):
+    def suppress(module, args, out):
+        out = out.clone()
+        out[..., -1] = fill
+        return out
+
+    model = small("llama")
+    model.lm_head.register_forward_hook(suppress)
+    assert not sl.check_model(model).faults
+    peek(model, monkeypatch)
+    assert "mask.causal_dropped" in {f.slug for f in sl.check_model(model).faults}
+
+
 def test_what_is_no_model_is_refused_and_what_cannot_be_called_is_broken(monkeypatch):
     with pytest.raises(ValueError, match="takes a transformers model, got int"):
         sl.check_model(5)

@@ -53,6 +53,7 @@ class DumpReader {
     if (ids == nullptr) return fail(ErrorKind::kInvalidContent, "{}: input_ids is missing", dump_.source);
     SIGHTLINE_TRY(const std::int64_t count, num_texts(*ids, 1, dump_.source));
     const std::int64_t length = ids->shape.back();
+    if (count == 0) return fail(ErrorKind::kInvalidContent, "{}: input_ids hold no text", dump_.source);
     texts_.resize(at(count));
     for (std::int64_t t = 0; t < count; ++t) {
       for (std::int64_t i = 0; i < length; ++i) {
@@ -74,6 +75,10 @@ class DumpReader {
   // The part of each text, of a shape that begins with `leading`.
   Result<std::vector<std::vector<double>>> rows_of(const DumpArray& array,
                                                    std::vector<std::int64_t> leading) {
+    if (array.shape.size() < leading.size()) {
+      return fail(ErrorKind::kInvalidContent, "{}: {} has {} axes, expected {} or more", dump_.source,
+                  array.name, array.shape.size(), leading.size());
+    }
     const std::size_t rank =
         array.shape.size() - (texts_.size() == 1 && array.shape.front() == leading.front() ? 0 : 1);
     SIGHTLINE_TRY(const std::int64_t count,

@@ -274,6 +274,11 @@ std::optional<TensorChange> explain_change(std::span<const TensorPair> texts, do
 
 std::int64_t num_decisive(std::span<const TensorPair> texts, const TensorChange& change, double tolerance) {
   return std::ranges::count_if(texts, [&](const TensorPair& pair) {
+    // A shift beyond the end of a text predicts no row of it.
+    if (change.kind == ChangeKind::kShifted &&
+        std::abs(change.value) >= static_cast<double>(pair.num_tokens)) {
+      return false;
+    }
     return std::ranges::none_of(kSimplestFirst, [&](ChangeKind kind) {
       return kind != change.kind && !includes(kind, change.kind) &&
              of_kind(std::span(&pair, 1), kind, tolerance).has_value();
