@@ -1,8 +1,8 @@
 // check with a Python callable as the subject.
 #include "bind.h"
 #include "docstrings.h"
+#include "following.h"
 #include "sightline/checker/check.h"
-#include "sightline/checker/conventions.h"
 
 namespace sightline::python {
 
@@ -137,24 +137,13 @@ void bind_check(nb::module_& m) {
          const std::string& type, std::int64_t num_tokens, std::uint64_t seed, double budget,
          const std::string& follows, const std::string& reproducer) {
         PythonSubject subject(std::move(ask), std::move(ask_batch), traits_of(traits));
-        // Before anything is asked: a word that is refused after the last answer would waste them all.
-        if (checker::Report none; !follows.empty()) unwrap(checker::apply_conventions(follows, none));
         CheckOptions options;
         options.type = element_type(type);
         options.num_tokens = num_tokens;
         options.seed = seed;
         options.budget = std::chrono::milliseconds(static_cast<std::int64_t>(budget * 1000));
-        Result<checker::Report> got;
-        {
-          const nb::gil_scoped_release released;
-          got = checker::check(subject, spec, options);
-          if (got && !follows.empty()) {
-            if (const Result<void> applied = checker::apply_conventions(follows, *got); !applied) {
-              got = tl::unexpected<Error>(applied.error());
-            }
-          }
-        }
-        const checker::Report report = unwrap(std::move(got));
+        const checker::Report report =
+            following(follows, [&] { return checker::check(subject, spec, options); });
         return report_tuple(report, spec, reproducer);
       },
       nb::arg("ask"), nb::arg("ask_batch"), nb::arg("spec"), nb::arg("traits"), nb::kw_only(),

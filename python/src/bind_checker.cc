@@ -1,7 +1,7 @@
 // Diagnosis of arrays.
 #include "bind.h"
 #include "docstrings.h"
-#include "sightline/checker/conventions.h"
+#include "following.h"
 #include "sightline/checker/diagnose.h"
 #include "sightline/checker/html.h"
 
@@ -64,21 +64,9 @@ void bind_checker(nb::module_& m) {
   m.def(
       "diagnose",
       [](const std::vector<Observation*>& observations, const std::string& follows) {
-        // Before anything is explained: a word that is refused afterwards would waste it.
-        if (checker::Report none; !follows.empty()) unwrap(checker::apply_conventions(follows, none));
         std::vector<Observation> all;
         for (const Observation* o : observations) all.push_back(*o);
-        Result<checker::Report> got;
-        {
-          const nb::gil_scoped_release released;
-          got = checker::diagnose(all);
-          if (got && !follows.empty()) {
-            if (const Result<void> applied = checker::apply_conventions(follows, *got); !applied) {
-              got = tl::unexpected<Error>(applied.error());
-            }
-          }
-        }
-        const checker::Report report = unwrap(std::move(got));
+        const checker::Report report = following(follows, [&] { return checker::diagnose(all); });
         return report_tuple(report, all.front().spec, "");
       },
       nb::arg("observations"), nb::arg("follows"), kDoc_checker_diagnose);

@@ -7,11 +7,6 @@ namespace {
 
 constexpr std::int64_t kMostPairs = std::int64_t{1} << 24;
 
-bool sees(const Observation& o, const MaskSpec& mask, std::int64_t i, std::int64_t j) {
-  return is_visible(mask, {}, {o.q_coords[static_cast<std::size_t>(i)], i},
-                    {o.kv_coords[static_cast<std::size_t>(j)], j});
-}
-
 bool are_same(std::span<const Observation> observations, const MaskSpec& a, const MaskSpec& b) {
   return std::ranges::all_of(observations, [&](const Observation& o) {
     for (std::int64_t i = 0; i < o.q_len(); ++i) {

@@ -57,6 +57,11 @@ bool Observation::is_self_attention() const {
   return true;
 }
 
+bool sees(const Observation& o, const MaskSpec& mask, std::int64_t row, std::int64_t key) {
+  return is_visible(mask, {}, {o.q_coords[static_cast<std::size_t>(row)], row},
+                    {o.kv_coords[static_cast<std::size_t>(key)], key});
+}
+
 Result<void> validate(const Observation& o) {
   SIGHTLINE_CHECK(validate(o.spec));
   if (uses(o.spec.mask, MaskOp::kTree)) {

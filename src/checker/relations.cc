@@ -26,10 +26,7 @@ void edit(Observation& o, std::int64_t key) {
   turn(o.v, std::int64_t{heads.num_kv_heads} * heads.v_head_dim);
 }
 
-bool sees(const Observation& o, std::int64_t row, std::int64_t key) {
-  return is_visible(o.spec.mask, {}, {o.q_coords[static_cast<std::size_t>(row)], row},
-                    {o.kv_coords[static_cast<std::size_t>(key)], key});
-}
+bool sees(const Observation& o, std::int64_t row, std::int64_t key) { return sees(o, o.spec.mask, row, key); }
 
 bool is_blind_to(const Observation& o, std::int64_t key) {
   for (std::int64_t row = 0; row < o.q_len(); ++row) {

@@ -5,13 +5,9 @@ namespace sightline::checker {
 std::vector<std::uint8_t> visible_pairs(const Observation& call) {
   std::vector<std::uint8_t> pairs;
   pairs.reserve(call.q_coords.size() * call.kv_coords.size());
-  for (std::size_t i = 0; i < call.q_coords.size(); ++i) {
-    for (std::size_t j = 0; j < call.kv_coords.size(); ++j) {
-      pairs.push_back(is_visible(call.spec.mask, {}, {call.q_coords[i], static_cast<std::int64_t>(i)},
-                                 {call.kv_coords[j], static_cast<std::int64_t>(j)})
-                          ? 1
-                          : 0);
-    }
+  for (std::int64_t i = 0; i < call.q_len(); ++i) {
+    for (std::int64_t j = 0; j < call.kv_len(); ++j)
+      pairs.push_back(sees(call, call.spec.mask, i, j) ? 1 : 0);
   }
   return pairs;
 }

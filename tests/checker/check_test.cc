@@ -10,20 +10,8 @@
 namespace sightline::checker {
 namespace {
 
-AttentionSpec causal_spec() {
-  AttentionSpec spec;
-  spec.heads = {6, 2, 8, 5};
-  spec.rope.pairing = RopePairing::kHalfSplit;
-  spec.rope.rotary_dim = 8;
-  return spec;
-}
-
 Report checked(Subject& subject, const CheckOptions& options = {}) {
   return check(subject, causal_spec(), options).value();
-}
-
-bool mentions(const Report& report, std::string_view text) {
-  return to_text(report).find(text) != std::string::npos;
 }
 
 TEST(CheckTest, ARightSubjectAgreesAndEveryRelationHolds) {

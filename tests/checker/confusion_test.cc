@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 
 #include "checker/random_scene.h"
-#include "checker/search.h"
 #include "sightline/checker/diagnose.h"
 #include "support/sanitizers.h"
 
@@ -17,15 +15,6 @@ namespace sightline::checker {
 namespace {
 
 using testing::kHasAddressSanitizer;
-
-// True when the declared meaning explains what was seen less than clearly wrong.
-bool is_hidden(const std::vector<Observation>& observations) {
-  const Searcher searcher(observations);
-  for (const Misfit& misfit : searcher.declared()) {
-    if (misfit.worst > kExcluded) return false;
-  }
-  return true;
-}
 
 // How often a kind was planted where it could be seen, and what it was called.
 struct Counts {
@@ -35,21 +24,14 @@ struct Counts {
   int certain = 0;
 };
 
-// A number from the environment: SIGHTLINE_CONFUSION_SEED begins another set of scenes,
-// SIGHTLINE_CONFUSION_SCENES plants each row that often where it shows, SIGHTLINE_CONFUSION_CONTROLS is the
-// number of right answers. Fewer under AddressSanitizer, which makes each some ten times slower.
-std::uint64_t setting(const char* name, std::uint64_t usual) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
-}
-
+// Fewer scenes under AddressSanitizer, which makes each some ten times slower.
 TEST(ConfusionTest, PlantedFaultsAreNamedFirstAndNoneIsNamedWrong) {
   const auto num_scenes =
-      static_cast<int>(setting("SIGHTLINE_CONFUSION_SCENES", kHasAddressSanitizer ? 1 : 3));
+      static_cast<int>(confusion_setting("SIGHTLINE_CONFUSION_SCENES", kHasAddressSanitizer ? 1 : 3));
   const int num_tries = std::max(40 * num_scenes, 120);
   std::map<std::string, Counts> by_slug;
   Counts all;
-  std::uint64_t seed = setting("SIGHTLINE_CONFUSION_SEED", 0);
+  std::uint64_t seed = confusion_setting("SIGHTLINE_CONFUSION_SEED", 0);
   for (const FaultKind& kind : fault_table()) {
     if (kind.on_spec == nullptr && kind.on_call == nullptr && kind.on_deviation == nullptr) continue;
     if (kind.slug == "score.sink" && kind.variant == "gradient") continue;  // d_sink is not observed
@@ -100,8 +82,9 @@ TEST(ConfusionTest, PlantedFaultsAreNamedFirstAndNoneIsNamedWrong) {
 }
 
 TEST(ConfusionTest, RightAnswersRaiseNoAlarm) {
-  const std::uint64_t first = setting("SIGHTLINE_CONFUSION_SEED", 0) + 1000000;
-  const std::uint64_t num_scenes = setting("SIGHTLINE_CONFUSION_CONTROLS", kHasAddressSanitizer ? 20 : 100);
+  const std::uint64_t first = confusion_setting("SIGHTLINE_CONFUSION_SEED", 0) + 1000000;
+  const std::uint64_t num_scenes =
+      confusion_setting("SIGHTLINE_CONFUSION_CONTROLS", kHasAddressSanitizer ? 20 : 100);
   for (std::uint64_t seed = first; seed < first + num_scenes; ++seed) {
     RandomScene scene(seed);
     std::vector<Observation> seen{scene.observation(), scene.observation()};

@@ -5,9 +5,23 @@
 #include <cmath>
 #include <functional>
 
+#include "sightline/checker/report.h"
 #include "sightline/checker/subject.h"
 
 namespace sightline::checker {
+
+/// What PlainSubject does.
+inline AttentionSpec causal_spec() {
+  AttentionSpec spec;
+  spec.heads = {6, 2, 8, 5};
+  spec.rope.pairing = RopePairing::kHalfSplit;
+  spec.rope.rotary_dim = 8;
+  return spec;
+}
+
+inline bool mentions(const Report& report, std::string_view text) {
+  return to_text(report).find(text) != std::string::npos;
+}
 
 /// Causal, grouped heads, half-split rotation over the whole head, float32 results. Stateless: keys come
 /// whole.

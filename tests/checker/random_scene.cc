@@ -1,8 +1,10 @@
 #include "checker/random_scene.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
+#include "checker/search.h"
 #include "checker/simulate.h"
 
 namespace sightline::checker {
@@ -165,6 +167,17 @@ bool RandomScene::observe(Observation& o, std::span<const Fault> faults) const {
   fill(o.d_k, prediction->d_k);
   fill(o.d_v, prediction->d_v);
   return applies;
+}
+
+bool is_hidden(std::span<const Observation> observations) {
+  const Searcher searcher(observations);
+  return std::ranges::all_of(searcher.declared(),
+                             [](const Misfit& misfit) { return misfit.worst <= kExcluded; });
+}
+
+std::uint64_t confusion_setting(const char* name, std::uint64_t usual) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
 }
 
 }  // namespace sightline::checker

@@ -40,4 +40,12 @@ class RandomScene {
   Seen seen_;
 };
 
+/// True when the declared meaning misses no observation clearly: there is nothing to name.
+[[nodiscard]] bool is_hidden(std::span<const Observation> observations);
+
+/// A number from the environment: SIGHTLINE_CONFUSION_SEED begins another set of scenes,
+/// SIGHTLINE_CONFUSION_SCENES plants each row that often where it shows, SIGHTLINE_CONFUSION_CONTROLS is the
+/// number of right answers.
+[[nodiscard]] std::uint64_t confusion_setting(const char* name, std::uint64_t usual);
+
 }  // namespace sightline::checker

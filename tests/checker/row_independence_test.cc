@@ -10,14 +10,6 @@
 namespace sightline::checker {
 namespace {
 
-AttentionSpec causal_spec() {
-  AttentionSpec spec;
-  spec.heads = {6, 2, 8, 5};
-  spec.rope.pairing = RopePairing::kHalfSplit;
-  spec.rope.rotary_dim = 8;
-  return spec;
-}
-
 // Rows are answered one after another, each from what `reads` makes of all of them.
 class BatchSubject : public PlainSubject {
  public:
@@ -36,10 +28,6 @@ class BatchSubject : public PlainSubject {
     return {};
   }
 };
-
-bool mentions(const Report& report, std::string_view text) {
-  return to_text(report).find(text) != std::string::npos;
-}
 
 TEST(RowIndependenceTest, ARightBatchAgreesBitByBit) {
   BatchSubject subject;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <numeric>
 
@@ -72,22 +71,11 @@ bool can_plant(const FaultKind& kind, const Observation& o) {
   return kind.group != FaultGroup::kCacheSlot || o.kv_len() > o.q_len() || o.call_begins.size() > 1;
 }
 
-bool is_hidden(const std::vector<Observation>& seen) {
-  const checker::Searcher searcher(seen);
-  return std::ranges::all_of(
-      searcher.declared(), [](const checker::Misfit& misfit) { return misfit.worst <= checker::kExcluded; });
-}
-
-std::uint64_t setting(const char* name, std::uint64_t usual) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
-}
-
 TEST(EngineFaultsTest, WhatTheEngineCanExpressIsNamedFirst) {
-  const auto num_scenes =
-      static_cast<int>(setting("SIGHTLINE_CONFUSION_SCENES", testing::kHasAddressSanitizer ? 1 : 2));
+  const auto num_scenes = static_cast<int>(
+      checker::confusion_setting("SIGHTLINE_CONFUSION_SCENES", testing::kHasAddressSanitizer ? 1 : 2));
   const std::unique_ptr<checker::Subject> engine = engine_subject(1);
-  std::uint64_t seed = setting("SIGHTLINE_CONFUSION_SEED", 0) + 500000;
+  std::uint64_t seed = checker::confusion_setting("SIGHTLINE_CONFUSION_SEED", 0) + 500000;
   std::map<std::string, std::pair<int, int>> by_kind;  // visible, named
   int visible = 0;
   int named = 0;
@@ -104,7 +92,7 @@ TEST(EngineFaultsTest, WhatTheEngineCanExpressIsNamedFirst) {
           })) {
         continue;
       }
-      if (is_hidden(seen)) continue;
+      if (checker::is_hidden(seen)) continue;
       ++shown;
       const checker::Report report = checker::diagnose(seen).value();
       const bool right = !report.faults.empty() && report.faults.front().slug == kind.slug;
@@ -139,9 +127,10 @@ TEST(EngineFaultsTest, WhatTheEngineCanExpressIsNamedFirst) {
 
 TEST(EngineFaultsTest, RightAnswersRaiseNoAlarm) {
   const std::unique_ptr<checker::Subject> engine = engine_subject(1);
-  const std::uint64_t first = setting("SIGHTLINE_CONFUSION_SEED", 0) + 600000;
+  const std::uint64_t first = checker::confusion_setting("SIGHTLINE_CONFUSION_SEED", 0) + 600000;
   int answered = 0;
-  for (std::uint64_t seed = first; seed < first + setting("SIGHTLINE_CONFUSION_CONTROLS", 50); ++seed) {
+  for (std::uint64_t seed = first;
+       seed < first + checker::confusion_setting("SIGHTLINE_CONFUSION_CONTROLS", 50); ++seed) {
     checker::RandomScene scene(seed);
     std::vector<Observation> seen = questions(scene);
     if (!std::ranges::all_of(seen, [&](Observation& o) { return answer(*engine, o, {}); })) continue;

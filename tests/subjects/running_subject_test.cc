@@ -12,6 +12,7 @@
 #include "sightline/subjects/engine/engine_subject.h"
 #include "sightline/subjects/library/library_subject.h"
 #include "sightline/subjects/process/process_subject.h"
+#include "subjects/process/protocol.h"
 #include "support/subprocess.h"
 
 namespace sightline::subjects {
@@ -153,6 +154,25 @@ std::string served(const std::string& request) {
   ::close(to[0]);
   ::close(from[0]);
   return answer;
+}
+
+TEST(ServeLinesTest, TraitsAreReadAsTheyAreWritten) {
+  const checker::SubjectTraits given{.takes_positions = true,
+                                     .takes_segments = true,
+                                     .takes_padding = true,
+                                     .takes_gradients = true,
+                                     .takes_chunks = false,
+                                     .takes_batch = true,
+                                     .holds_cache = true,
+                                     .cache_bytes_per_token = 128};
+  const checker::SubjectTraits read = traits_from_json(to_json(given)).value();
+  EXPECT_EQ(to_json(read).dump(), to_json(given).dump());
+  EXPECT_TRUE(read.takes_batch && read.holds_cache && !read.takes_chunks);
+  EXPECT_EQ(read.cache_bytes_per_token, 128);
+  for (const char* bytes : {"-1", "\"64\"", "null"}) {
+    const std::string text = fmt::format("{{\"takes\": [], \"cache_bytes_per_token\": {}}}", bytes);
+    EXPECT_FALSE(traits_from_json(parse_json(text, "traits").value())) << text;
+  }
 }
 
 TEST(ServeLinesTest, ACallThatDoesNotFitItsSpecIsAnsweredWithAnError) {

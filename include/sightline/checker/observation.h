@@ -56,6 +56,9 @@ struct Observation {
   [[nodiscard]] bool is_self_attention() const;
 };
 
+/// May query `row` see key `key`, as `mask` says of the observation's tokens? For masks without tables.
+[[nodiscard]] bool sees(const Observation& o, const MaskSpec& mask, std::int64_t row, std::int64_t key);
+
 /// Errors (kInvalidArgument): an invalid spec, an array of another size than the spec and lengths say, call
 /// begins out of order, nothing observed at all, a mask that needs a tree or whose `dense` is missing.
 [[nodiscard]] Result<void> validate(const Observation& observation);
