@@ -5,60 +5,13 @@
 #include <algorithm>
 #include <functional>
 
-#include "checker/simulate.h"
+#include "checker/observed.h"
 #include "sightline/base/half.h"
-#include "sightline/base/rng.h"
-#include "sightline/checker/named_fault.h"
 #include "sightline/faults/catalogue.h"
 #include "sightline/faults/fault_table.h"
 
 namespace sightline::checker {
 namespace {
-
-// Random inputs under a declaration; queries are the last tokens, in calls.
-Observation random_observation(const AttentionSpec& spec, std::int64_t kv_len,
-                               std::vector<std::int64_t> call_begins, std::int64_t q_len,
-                               std::uint64_t seed) {
-  Observation o;
-  o.spec = spec;
-  Rng rng(seed);
-  const HeadSpec& h = spec.heads;
-  const auto fill = [&](std::vector<double>& x, std::int64_t count) {
-    x.resize(static_cast<std::size_t>(count));
-    for (double& y : x) y = static_cast<float>(rng.next_normal());
-  };
-  fill(o.q, q_len * h.num_q_heads * h.qk_head_dim);
-  fill(o.k, kv_len * h.num_kv_heads * h.qk_head_dim);
-  fill(o.v, kv_len * h.num_kv_heads * h.v_head_dim);
-  o.kv_coords = coords_range(0, kv_len);
-  o.q_coords = coords_range(kv_len - q_len, kv_len);
-  o.call_begins = std::move(call_begins);
-  return o;
-}
-
-// What an implementation with these faults answers, rounded to f32.
-void observe(Observation& o, std::span<const Fault> faults) {
-  o.out.assign(1, 0.0);  // asked for; the size does not matter to the simulator
-  std::vector<std::int64_t> rows;
-  for (std::int64_t i = 0; i < o.q_len(); ++i) rows.push_back(i);
-  const auto prediction = Simulator(o, rows).predict(faults);
-  ASSERT_TRUE(prediction) << prediction.error().message;
-  o.out = prediction->out.values;
-  for (double& x : o.out) x = static_cast<float>(x);
-}
-
-// "mask.x/y" of "mask.x/y:n=3".
-std::string text_of_name(std::string_view fault) { return std::string(fault.substr(0, fault.find(':'))); }
-
-AttentionSpec usual_spec(const char* mask) {
-  AttentionSpec spec;
-  spec.heads = {4, 2, 8, 6};
-  spec.mask = parse_mask(mask).value();
-  spec.rope.pairing = RopePairing::kHalfSplit;
-  spec.rope.rotary_dim = 8;
-  spec.rope.theta = 10000;
-  return spec;
-}
 
 TEST(DiagnoseTest, TheDeclaredMeaningAgrees) {
   Observation o = random_observation(usual_spec("causal"), 20, {0, 5}, 12, 1);
@@ -83,63 +36,6 @@ TEST(DiagnoseTest, RulesThatHideNothingAreToldBesideAnAgreement) {
   Observation o = random_observation(usual_spec("causal & window(5)"), 20, {}, 20, 1);
   observe(o, {});
   EXPECT_TRUE(diagnose(o).value().blind_spots.empty());
-}
-
-TEST(DiagnoseTest, RotationsThatAreLeftOutOrTurnedOtherwiseAreNamed) {
-  const char* cases[] = {"rope.partial_dim/none",
-                         "rope.partial_dim/keys_unrotated",
-                         "rope.partial_dim/queries_unrotated",
-                         "rope.pairing/all_turned_back",
-                         "rope.pairing/keys_turned_back",
-                         "cache.shift_rerotation/all_twice",
-                         "mask.causal_dropped/ahead",
-                         "mask.causal_dropped/ahead:later=3"};
-  for (const char* text : cases) {
-    const Fault fault = parse_fault(text).value();
-    std::vector<Observation> seen{random_observation(usual_spec("causal"), 20, {}, 6, 1),
-                                  random_observation(usual_spec("causal"), 24, {}, 24, 2)};
-    for (Observation& o : seen) observe(o, std::span(&fault, 1));
-    const Report report = diagnose(seen).value();
-    ASSERT_EQ(report.verdict, Verdict::kFault) << text << "\n" << to_text(report);
-    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
-    EXPECT_EQ(full_name(report.faults[0]), text_of_name(text)) << to_text(report);
-  }
-}
-
-TEST(DiagnoseTest, ARotationThatNobodyDeclaredIsNamedWithItsBase) {
-  for (const RopePairing pairing : {RopePairing::kHalfSplit, RopePairing::kInterleaved}) {
-    AttentionSpec rotated = usual_spec("causal");
-    rotated.rope.pairing = pairing;
-    rotated.rope.theta = pairing == RopePairing::kHalfSplit ? 10000 : 500000;
-    AttentionSpec declared = rotated;
-    declared.rope = {};
-    std::vector<Observation> seen;
-    for (const std::uint64_t seed : {1, 2}) {
-      seen.push_back(random_observation(rotated, 20, {}, 12, seed));
-      observe(seen.back(), {});
-      seen.back().spec = declared;
-    }
-    const Report report = diagnose(seen).value();
-    ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
-    EXPECT_EQ(full_name(report.faults[0]), pairing == RopePairing::kHalfSplit
-                                               ? "rope.partial_dim/rotated_halves"
-                                               : "rope.partial_dim/rotated_neighbours");
-    EXPECT_EQ(report.faults[0].parameters[0].value, rotated.rope.theta);
-  }
-}
-
-TEST(DiagnoseTest, SingleTokensWhosePositionsRestartAreNoRotationLeftOut) {
-  for (const char* text : {"cache.position_offset", "cache.position_offset/queries"}) {
-    const Fault fault = parse_fault(text).value();
-    std::vector<Observation> seen;
-    for (const std::uint64_t seed : {1, 2}) {
-      seen.push_back(random_observation(usual_spec("causal"), 4, {0, 1, 2, 3}, 4, seed));
-      observe(seen.back(), std::span(&fault, 1));
-    }
-    const Report report = diagnose(seen).value();
-    ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
-    EXPECT_EQ(full_name(report.faults[0]), text);
-  }
 }
 
 TEST(DiagnoseTest, EveryRowIsComparedBeforeAllAgree) {
@@ -281,28 +177,6 @@ TEST(DiagnoseTest, AScaleThatAnotherHeadDimGivesToTheBitIsAmbiguous) {
   EXPECT_EQ(report.verdict, Verdict::kAmbiguous) << to_text(report);
   for (const char* slug : {"score.scale", "head.dim_explicit"}) {
     EXPECT_TRUE(std::ranges::count(report.faults, slug, &NamedFault::slug) == 1) << to_text(report);
-  }
-}
-
-// A cache that makes room moves keys of its first call; where a part rotates, that part alone has to turn.
-TEST(DiagnoseTest, KeysThatMovedAreNamedWithTheDistanceAndTheKeysThatStayed) {
-  for (const char* text :
-       {"cache.shift_rerotation/moved:moved=3,kept=2", "cache.shift_rerotation/over_all:moved=3,kept=2"}) {
-    const Fault fault = parse_fault(text).value();
-    std::vector<Observation> probes;
-    for (const std::uint64_t seed : {41U, 42U}) {
-      AttentionSpec spec = usual_spec("causal");
-      spec.rope.rotary_dim = 4;  // of 8
-      probes.push_back(random_observation(spec, 12, {}, 5, seed));
-      observe(probes.back(), std::span(&fault, 1));
-    }
-    const Report report = diagnose(probes).value();
-    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
-    EXPECT_EQ(report.faults[0].variant, fault.kind->variant) << to_text(report);
-    EXPECT_TRUE(report.faults[0].certain) << to_text(report);
-    ASSERT_EQ(report.faults[0].parameters.size(), 2U);
-    EXPECT_EQ(report.faults[0].parameters[0].value, 3) << to_text(report);
-    EXPECT_EQ(report.faults[0].parameters[1].value, 2) << to_text(report);
   }
 }
 
