@@ -90,6 +90,7 @@ CliArgument& Cli::add(CliArgument::Kind kind, std::string names, std::string val
   argument.names = std::move(names);
   argument.value_name = std::move(value_name);
   argument.help = std::move(help);
+  argument.mode = mode_;
   return argument;
 }
 
@@ -102,6 +103,7 @@ CliArgument& Cli::flag(std::string names, bool& target, std::string help) {
 }
 
 void Cli::report_options() {
+  mode("");
   option("--output", output_, "FILE", "write the report to FILE, complete or not at all");
   flag("--force", force_, "let --output replace an existing file");
 }
@@ -232,6 +234,7 @@ Result<void> Cli::distribute_positionals(std::vector<std::string> texts) {
 Result<void> Cli::assign_all() {
   for (CliArgument& argument : arguments_) {
     std::string what = argument.display;
+    argument.is_typed = !argument.values.empty();
     if (argument.values.empty() && argument.has_variable) {
       const std::string variable = variable_name(argument.display);
       if (const char* text = std::getenv(variable.c_str()); text != nullptr && *text != '\0') {
@@ -247,6 +250,16 @@ Result<void> Cli::assign_all() {
                   argument.values.size());
     }
     for (const std::string& text : argument.values) SIGHTLINE_CHECK(argument.take(what, text));
+  }
+  return {};
+}
+
+Result<void> Cli::check_mode(std::string_view mode) const {
+  for (const CliArgument& argument : arguments_) {
+    if (!argument.is_typed || argument.mode.empty() || argument.mode == mode) continue;
+    return fail(ErrorKind::kInvalidArgument,
+                "{}: {} is for {}, it does nothing with {} (see 'sightline {} --help')", command_,
+                argument.display, argument.mode, mode, command_);
   }
   return {};
 }
@@ -279,7 +292,12 @@ std::string Cli::help() const {
     rows += left.size() + 4 > kColumn ? fmt::format("  {}\n{:{}}{}\n", left, "", kColumn, right)
                                       : fmt::format("  {:{}}{}\n", left, kColumn - 2, right);
   };
+  std::string mode;
   for (const CliArgument& argument : arguments_) {
+    if (argument.mode != mode) {
+      mode = argument.mode;
+      rows += mode.empty() ? "\nIn every case:\n" : fmt::format("\nWith {}:\n", mode);
+    }
     std::string right = argument.help;
     if (!argument.words.empty()) {
       right += fmt::format("{}{}", right.empty() ? "" : ": ", fmt::join(argument.words, ", "));

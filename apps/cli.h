@@ -43,6 +43,7 @@ class CliArgument {
   std::string display;     // "--predict", or "MASK": what messages call it
   std::string value_name;  // "N"
   std::string help;
+  std::string mode;          // "" for all modes of the command
   std::string default_text;  // "" when there is nothing worth showing
   bool is_required = false;
   bool has_variable = true;
@@ -51,6 +52,7 @@ class CliArgument {
   double high = std::numeric_limits<double>::infinity();
   bool is_ranged = false;
   std::vector<std::string> words;
+  bool is_typed = false;            // on the command line, not a variable
   std::vector<std::string> values;  // as typed
   // Converts and stores one value.
   std::function<Result<void>(std::string_view what, std::string_view text)> assign;
@@ -75,6 +77,12 @@ class Cli {
   /// In the order of the calls; a vector takes all that are left.
   template <typename T>
   CliArgument& positional(std::string name, T& target, std::string help);
+  /// Arguments added from here on belong to `mode`, one of several that exclude each other and ignore what
+  /// belongs to another; "": to all. --help puts them under a heading.
+  void mode(std::string mode) { mode_ = std::move(mode); }
+  /// Errors (kInvalidArgument): something typed belongs to another mode than `mode`; named, with its mode.
+  /// A variable of the environment is no error: it may be meant for other calls.
+  [[nodiscard]] Result<void> check_mode(std::string_view mode) const;
   /// Adds --output FILE (data goes there instead of standard output, complete or not at all; an existing
   /// file is refused with 73) and --force.
   void report_options();
@@ -99,6 +107,7 @@ class Cli {
   std::string command_;
   std::string description_;
   std::string epilog_;
+  std::string mode_;                   // of the arguments added next
   std::deque<CliArgument> arguments_;  // a deque: references stay good
   std::string color_ = "auto";
   std::filesystem::path output_;

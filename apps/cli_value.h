@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sightline/base/error.h"
+#include "sightline/base/nearest_name.h"
 
 namespace sightline::apps {
 
@@ -31,9 +32,6 @@ namespace sightline::apps {
 /// One word of a command that a person may paste into a shell: as it is where a shell leaves it alone, else
 /// in single quotes.
 [[nodiscard]] std::string shell_word(std::string_view text);
-
-/// The nearest of `names` to `name`, or "" when none is near.
-[[nodiscard]] std::string nearest_name(std::string_view name, const std::vector<std::string>& names);
 
 namespace detail {
 

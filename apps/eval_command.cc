@@ -8,6 +8,20 @@
 
 namespace sightline::apps {
 
+namespace {
+
+// What stands beside the bar: the way of feeding, its speed, and how long it will still take.
+std::string progress_text(std::string_view name, std::int64_t done, std::int64_t all,
+                          std::chrono::steady_clock::time_point start) {
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (done == 0 || seconds <= 0) return fmt::format("tokens {}", name);
+  const double speed = static_cast<double>(done) / seconds;
+  return fmt::format("tokens {}, {:.1f} tokens/s, {:.0f} s left", name, speed,
+                     static_cast<double>(all - done) / speed);
+}
+
+}  // namespace
+
 Result<int> run_eval(Invocation& call) {
   ModelOptions o;
   std::string task;
@@ -23,12 +37,20 @@ Result<int> run_eval(Invocation& call) {
       .range(0, INT32_MAX);
   cli.option("--chunk", eval.chunk, "N", "tokens of one forward when teacher-forced").range(1, 1 << 20);
   cli.option("--mode", mode, "MODE",
-             "teacher: chunks, fast; steps: one token a forward, slow; both must agree to the bit")
+             "teacher: chunks, fast; steps: one token a forward, some ten times slower; both: first the one, "
+             "then "
+             "the other, which must agree to the bit")
       .choices({"both", "teacher", "steps"});
   cli.flag("--no-bos", no_bos, "adds no begin-of-text token");
   add_run_options(cli, o);
   cli.flag("--json", json, "one JSON document");
   cli.report_options();
+  cli.epilog(
+      "Cost: `teacher` feeds --chunk tokens a forward; `steps` feeds one, reads all weights for it, and took "
+      "ten\n"
+      "times as long on SmolLM2-135M with 2 cores (31 tokens a second, not 320); `both`, the default, is "
+      "their sum.\n"
+      "sightline eval loss -m model.gguf -f text.txt --mode teacher");
   if (auto ended = cli.parse(call)) return *ended;
 
   SIGHTLINE_TRY(const LoadOptions load, to_load_options(o.statements));
@@ -42,13 +64,18 @@ Result<int> run_eval(Invocation& call) {
   }
   ThreadPool pool(resolve_threads(o.num_threads, call.err));
   const InterruptGuard interrupt;
-  SIGHTLINE_TRY(Model model, Model::load(o.model, load, pool));
   Progress progress(call.err);
+  progress.update(0, 0, "loading weights");
+  SIGHTLINE_TRY(Model model, Model::load(o.model, load, pool));
   const auto run = [&](bool step_by_step) {
     eval.step_by_step = step_by_step;
+    const std::string_view name = step_by_step ? "step by step" : "teacher-forced";
+    const auto start = std::chrono::steady_clock::now();
+    progress.clear();  // so that the next line is drawn at once
+    progress.update(0, static_cast<std::uint64_t>(ids.size()), progress_text(name, 0, 0, start));
     return evaluate_loss(model, ids, eval, [&](std::int64_t done, std::int64_t all) {
       progress.update(static_cast<std::uint64_t>(done), static_cast<std::uint64_t>(all),
-                      step_by_step ? "step by step" : "teacher-forced");
+                      progress_text(name, done, all, start));
       return !InterruptGuard::requested();
     });
   };
@@ -68,6 +95,7 @@ Result<int> run_eval(Invocation& call) {
       call.out.print("{:<15} loss {:.9f}  perplexity {:.6f}  over {} targets\n",
                      step_by_step ? "step by step" : "teacher-forced", result->loss, result->perplexity,
                      result->num_targets);
+      SIGHTLINE_CHECK(call.out.flush());  // the second way may take ten times as long
     }
     results.push_back(std::move(*result));
   }

@@ -72,7 +72,6 @@ void add_heads_options(Cli& cli, HeadsQuestion& heads, std::string& kv_heads,
 }
 
 void add_mask_options(Cli& cli, MaskQuestion& mask) {
-  cli.positional("MASK", mask.mask, "the rule, for example 'causal & window(4)'");
   cli.option("--q", mask.q, "LIST", "positions of the queries: 3..4 (both ends included) or 3,4");
   cli.option("--kv", mask.kv, "LIST", "positions of the keys");
   cli.option("--why", mask.why, "Q,K", "the reason for one pair, by positions (3,0) or rows (#3,#0)");
@@ -124,12 +123,17 @@ Result<int> run_explain(Invocation& call) {
   bool json = false;
   Cli cli("explain",
           "Draws a mask, says why a pair is visible or not, shows rotation angles and head mapping.");
-  add_mask_options(cli, mask);
+  cli.positional("MASK", mask.mask, "the rule, for example 'causal & window(4)'");
   cli.flag("--rope", shows_rope, "instead of a mask: rotation angles and the score against distance");
-  add_rope_question(cli, rope);
   cli.flag("--heads", shows_heads,
            "instead of a mask: shapes, parameters, work and cache of several head counts");
+  cli.mode("MASK");
+  add_mask_options(cli, mask);
+  cli.mode("--rope");
+  add_rope_question(cli, rope);
+  cli.mode("--heads");
   add_heads_options(cli, heads, kv_heads, v_head_dim);
+  cli.mode("");
   cli.flag("--json", json, "one JSON document on standard output");
   cli.report_options();
   cli.epilog(
@@ -147,6 +151,7 @@ Result<int> run_explain(Invocation& call) {
     return fail(ErrorKind::kInvalidArgument,
                 "explain: expected one of MASK, --rope and --heads (see 'sightline explain --help')");
   }
+  SIGHTLINE_CHECK(cli.check_mode(shows_rope ? "--rope" : shows_heads ? "--heads" : "MASK"));
   if (shows_rope) {
     SIGHTLINE_TRY(const RopeReport report, answer(rope));
     return print(call, report, json);

@@ -5,6 +5,7 @@
 #include "apps/fault_option.h"
 #include "apps/interrupt.h"
 #include "apps/model_options.h"
+#include "apps/standard_input.h"
 #include "sightline/base/file.h"
 #include "sightline/generate/generate.h"
 
@@ -47,7 +48,7 @@ Result<std::vector<TokenId>> parse_ids(const std::string& text) {
 void add_options(Cli& cli, Options& o) {
   add_load_options(cli, o.model);
   cli.option("-p,--prompt", o.prompt_parts, "TEXT",
-             "the prompt; an empty one starts from the begin-of-text token");
+             "the prompt; standard input when none is given; '' begins from the begin-of-text token");
   cli.option("-f,--file", o.prompt_file, "FILE", "the prompt from a file");
   cli.option("--batch", o.batch_file, "FILE", "one prompt a line; all run in one mixed batch");
   cli.option("--tokens", o.tokens, "1,2,3", "the prompt as token ids");
@@ -116,8 +117,19 @@ Result<std::vector<std::vector<TokenId>>> read_prompts(const Options& o, const M
   } else if (!o.prompt_file.empty()) {
     source = o.prompt_file.string();
     SIGHTLINE_TRY(prompts.emplace_back(), read_file(o.prompt_file, std::uint64_t{64} << 20));
+  } else if (!o.prompt_parts.empty()) {
+    prompts.push_back(o.prompt_parts.front());
   } else {
-    prompts.push_back(o.prompt_parts.empty() ? std::string() : o.prompt_parts.front());
+    source = "standard input";
+    if (is_standard_input_given()) {
+      SIGHTLINE_TRY(prompts.emplace_back(), read_standard_input());
+    }
+    if (prompts.empty() || prompts.front().empty()) {
+      return fail(
+          ErrorKind::kInvalidArgument,
+          "generate: no prompt; give one with -p, -f, --batch, --tokens or on standard input, or -p '' "
+          "to begin from nothing");
+    }
   }
   std::vector<std::vector<TokenId>> ids;
   for (std::size_t i = 0; i < prompts.size(); ++i) {

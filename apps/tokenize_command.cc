@@ -1,28 +1,12 @@
 // sightline tokenize: text to token ids and back, with a model's or a vocabulary-only file's tokenizer.
-#include <unistd.h>
-
 #include "apps/model_options.h"
+#include "apps/standard_input.h"
 #include "sightline/base/file.h"
 #include "sightline/model/model_text.h"
 
 namespace sightline::apps {
 
 namespace {
-
-/// All of standard input, at most 64 MiB.
-Result<std::string> read_standard_input() {
-  std::string text;
-  std::string block(1 << 16, '\0');
-  for (;;) {
-    const ssize_t n = ::read(STDIN_FILENO, block.data(), block.size());
-    if (n < 0) return fail(ErrorKind::kNoInput, "standard input: cannot be read");
-    if (n == 0) return text;
-    text.append(block.data(), static_cast<std::size_t>(n));
-    if (text.size() > std::size_t{64} << 20) {
-      return fail(ErrorKind::kInvalidContent, "standard input: more than 64 MiB");
-    }
-  }
-}
 
 /// Ids separated by commas or white space.
 Result<std::vector<TokenId>> parse_id_list(std::string_view text) {

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <utility>
 
+#include "sightline/base/nearest_name.h"
 #include "sightline/spec/mask.h"
 #include "spec/mask_rules.h"
 
@@ -12,6 +13,15 @@ namespace {
 
 // Every valid program prints within this: each level of parentheses or `!` holds one operator.
 constexpr int kMaxTextDepth = 2 * kMaxMaskNodes;
+
+// What may have been meant by a name that no rule has: the nearest one, or all of them.
+std::string suggestion(std::string_view name) {
+  std::vector<std::string> names;
+  for (const MaskRule& rule : kMaskRules) names.emplace_back(rule.name);
+  const std::string near = nearest_name(name, names);
+  return near.empty() ? fmt::format("; the rules are {}", fmt::join(names, ", "))
+                      : fmt::format("; did you mean \"{}\"?", near);
+}
 
 class Parser {
  public:
@@ -61,7 +71,7 @@ class Parser {
     if (name.empty()) return expected("a rule, '!' or '('");
     const MaskRule* rule = find_rule(name);
     if (rule == nullptr) {
-      return refuse(begin, fmt::format("there is no rule \"{}\"", name.substr(0, 40)));
+      return refuse(begin, fmt::format("there is no rule \"{}\"{}", name.substr(0, 40), suggestion(name)));
     }
     std::int64_t n = 0;
     if (rule->argument != RuleArgument::kAbsent && !parse_argument(*rule, n)) return false;

@@ -57,7 +57,7 @@ TEST(ExplainTest, ErrorsInAMaskPointAtTheColumn) {
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err,
-            "sightline: mask: column 10: there is no rule \"wimdow\"\n"
+            "sightline: mask: column 10: there is no rule \"wimdow\"; did you mean \"window\"?\n"
             "  causal & wimdow(4)\n"
             "           ^\n");
 }
@@ -165,6 +165,13 @@ TEST(ExplainTest, WrongUsageIsNamedAndExitsTwo) {
            Row{{"tree", "--kv", "0", "--q-nodes", "0", "--kv-nodes", "0", "--parents", "0"}, "parent[0] = 0"},
            Row{{"--heads", "--kv-heads", "3"}, "does not divide"},
            Row{{"--heads", "--kv-heads", "0"}, "--kv-heads: 0"},
+           Row{{"causal", "--dim", "8"}, "--dim is for --rope, it does nothing with MASK"},
+           Row{{"causal", "--theta", "5"}, "--theta is for --rope, it does nothing with MASK"},
+           Row{{"causal", "--kv-heads", "3"}, "--kv-heads is for --heads, it does nothing with MASK"},
+           Row{{"--rope", "--q", "0..3"}, "--q is for MASK, it does nothing with --rope"},
+           Row{{"--rope", "--hidden", "4096"}, "--hidden is for --heads, it does nothing with --rope"},
+           Row{{"--heads", "--distance", "1"}, "--distance is for --rope, it does nothing with --heads"},
+           Row{{"--heads", "--why", "3,0"}, "--why is for MASK, it does nothing with --heads"},
            Row{{"--rope", "--dim", "7"}, "rotary_dim = 7"},
            Row{{"--rope", "--scaling", "yarn"}, "original_context = 0"},
            Row{{"--rope", "--theta", "-1"}, "theta = -1"},

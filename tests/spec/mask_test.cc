@@ -44,7 +44,7 @@ TEST(MaskTextTest, ErrorsNameColumnExpectationAndWhatWasFound) {
        {Row{"", 1, "expected a rule, '!' or '(', the text ends"},
         Row{"causal &", 9, "expected a rule"},
         Row{"causal window(4)", 8, "expected '&', '|' or the end, got 'w'"},
-        Row{"causal & wimdow(4)", 10, "there is no rule \"wimdow\""},
+        Row{"causal & wimdow(4)", 10, "there is no rule \"wimdow\"; did you mean \"window\"?"},
         Row{"window", 7, "expected '(' and a number after window, the text ends"},
         Row{"window()", 8, "expected a number, got ')'"},
         Row{"window(0)", 8, "window(0): expected 1 or more"},
@@ -60,7 +60,9 @@ TEST(MaskTextTest, ErrorsNameColumnExpectationAndWhatWasFound) {
         Row{"causal(3)", 7, "got '('"},
         Row{"causal & \xff", 10, "byte 0xff"},
         Row{"causal && segment", 9, "got '&'"},
-        Row{"Causal", 1, "there is no rule \"Causal\""}}) {
+        Row{"sliding", 1,
+            "there is no rule \"sliding\"; the rules are all, none, causal, window, ahead, first"},
+        Row{"Causal", 1, "there is no rule \"Causal\"; did you mean \"causal\"?"}}) {
     std::size_t at = 0;
     const auto mask = parse_mask(text, &at);
     ASSERT_FALSE(mask) << text;

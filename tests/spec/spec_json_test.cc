@@ -161,7 +161,8 @@ TEST(SpecJsonTest, UnknownMembersAndWrongTypesAreRefusedByPath) {
            Row{R"({"layers": [{}, {"attention": {"heads": {"num_heads": 3}}}]})",
                "model.layers[1].attention.heads: there is no member \"num_heads\""},
            Row{R"x({"layers": [{"attention": {"mask": "causal & wimdow(3)"}}]})x",
-               "model.layers[0].attention.mask: mask: column 10: there is no rule \"wimdow\""},
+               "model.layers[0].attention.mask: mask: column 10: there is no rule \"wimdow\"; did you mean "
+               "\"window\"?"},
            Row{R"({"layers": [{"attention": {"rope": {"pairing": "neox"}}}]})",
                "model.layers[0].attention.rope.pairing: expected one of none, interleaved, half_split, got "
                "\"neox\""},

@@ -15,6 +15,9 @@ class RunRowsTest : public ::testing::Test {
  protected:
   RunRowsTest() { tiny_.write(model_); }
   RunResult generate(std::vector<std::string> more, const RunOptions& options = {}) {
+    const bool has_prompt = std::ranges::any_of(
+        more, [](const std::string& arg) { return arg == "-p" || arg == "--tokens" || arg == "--batch"; });
+    if (!has_prompt) more.insert(more.begin(), {"-p", ""});
     more.insert(more.begin(), {"generate", "-m", model_, "--ignore-eos"});
     return sightline(more, options);
   }

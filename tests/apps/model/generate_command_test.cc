@@ -1,5 +1,6 @@
 // sightline generate and eval: what a person or a script gets from a model.
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -264,6 +265,44 @@ TEST_F(GenerateCommandTest, ATerminalSeesProgressAndTokensPerSecond) {
   EXPECT_TRUE(has(shown.err, "20 new in ")) << shown.err;
   EXPECT_TRUE(has(shown.err, " tokens/s)")) << shown.err;
   EXPECT_EQ(run_command(command({"-p", "a prompt", "-n", "20"})).err, "") << "nothing into a pipe";
+}
+
+TEST_F(GenerateCommandTest, NoPromptIsStandardInputOrWrongUsageAndAnEmptyOneIsAPrompt) {
+  const RunResult none = run_command(command({"-n", "2"}));
+  EXPECT_EQ(none.exit_code, 2) << none.out;
+  EXPECT_TRUE(has(none.err, "no prompt; give one with -p")) << none.err;
+  const Json given = run_json(command({"-n", "2", "-p", "ab"}));
+  EXPECT_EQ(run_json(command({"-n", "2"}), {.stdin_text = "ab"}).dump(), given.dump());
+  EXPECT_EQ(member(run_json(command({"-n", "2", "-p", ""})), "prompt_ids"), "[1]");
+  EXPECT_EQ(member(run_json(command({"-n", "2", "-p", ""}), {.stdin_text = "ab"}), "prompt_ids"), "[1]");
+}
+
+TEST_F(GenerateCommandTest, EvalLossPrintsItsFirstLineBeforeTheSlowSecondRun) {
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += "a text of many tokens ";
+  write_text(folder_.file("long.txt"), text);
+  const RunResult result =
+      run_command({"eval", "loss", "-m", model_, "-f", folder_.file("long.txt"), "-c", "16"},
+                  {.signal_after_output = SIGINT});
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_EQ(lines_with(result.out, "teacher-forced  loss").size(), 1U) << result.out;
+  EXPECT_FALSE(has(result.out, "step by step")) << result.out;
+}
+
+TEST_F(GenerateCommandTest, ATerminalSeesProgressOfEvalFromTheStart) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0) GTEST_SKIP() << "no pseudo terminals here: /dev/pts is not mounted";
+  ::close(terminal);
+  write_text(folder_.file("text.txt"), "A text of some length, to be scored in windows of sixteen tokens.\n");
+  const std::vector<std::string> args = {"eval", "loss", "-m", model_, "-f", folder_.file("text.txt"),
+                                         "-c",   "16"};
+  const RunResult shown = run_command(args, {.stderr_is_terminal = true});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  for (const char* part : {"loading weights", "tokens teacher-forced", "tokens step by step"}) {
+    EXPECT_TRUE(has(shown.err, part)) << part << shown.err;
+  }
+  EXPECT_TRUE(has(shown.err, "] 0/")) << "before the first forward ends: " << shown.err;
+  EXPECT_EQ(run_command(args).err, "") << "nothing into a pipe";
 }
 
 TEST_F(GenerateCommandTest, EvalLossOfNoTextNamesTheFile) {
