@@ -1,6 +1,7 @@
 // Subjects that run outside of the check: what they do is told, and nothing of them is left.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -137,6 +138,57 @@ TEST(ProcessSubjectTest, NothingIsLeftRunning) {
   std::ifstream(file) >> pid;
   ASSERT_GT(pid, 0);
   EXPECT_TRUE(testing::is_gone_soon(pid)) << "process " << pid;
+}
+
+// In a session of its own, without a parent, or both: no signal to a process group reaches them.
+TEST(ProcessSubjectTest, NothingIsLeftRunningThatWentIntoASessionOfItsOwn) {
+  const std::string file = ::testing::TempDir() + "subject_daemon_pid";
+  const std::string note = "echo $$ > " + file + "; exec sleep 1000";
+  const std::string starts[] = {
+      fmt::format("setsid sh -c '{}' & wait", note),
+      fmt::format("(setsid sh -c '{}' &); exec sleep 1000", note),
+      fmt::format("(setsid sh -c '{}' >/dev/null &); while [ ! -s {} ]; do sleep 0.01; done; exit 3", note,
+                  file),
+  };
+  for (const std::string& start : starts) {
+    std::filesystem::remove(file);
+    const auto subject = start_process(start, {.timeout = std::chrono::milliseconds(500)});
+    EXPECT_FALSE(subject.has_value());
+    pid_t pid = 0;
+    std::ifstream(file) >> pid;
+    ASSERT_GT(pid, 0) << start;
+    EXPECT_TRUE(testing::is_gone_soon(pid)) << "process " << pid << " of " << start;
+    ::kill(pid, SIGKILL);
+  }
+  // A subject that answered is ended the same way.
+  std::filesystem::remove(file);
+  const std::string answers = fmt::format("(setsid sh -c '{}' >/dev/null </dev/null &); {}", note, example());
+  EXPECT_EQ(checked(start_process(answers), spec_of("causal", true)).verdict, Verdict::kAgrees);
+  pid_t pid = 0;
+  std::ifstream(file) >> pid;
+  ASSERT_GT(pid, 0);
+  EXPECT_TRUE(testing::is_gone_soon(pid)) << "process " << pid;
+  ::kill(pid, SIGKILL);
+}
+
+TEST(ProcessSubjectTest, NothingIsLeftRunningWhenTheCheckItselfIsKilled) {
+  const std::string file = ::testing::TempDir() + "subject_orphan_pid";
+  std::filesystem::remove(file);
+  const pid_t check = ::fork();
+  if (check == 0) {
+    (void)start_process("(setsid sh -c 'echo $$ > " + file + "; exec sleep 1000' &); exec sleep 1000");
+    ::_exit(0);
+  }
+  pid_t pid = 0;
+  for (int i = 0; i < 500 && pid == 0; ++i) {
+    ::usleep(10000);
+    std::ifstream(file) >> pid;
+  }
+  ::kill(check, SIGKILL);
+  ::waitpid(check, nullptr, 0);
+  ASSERT_GT(pid, 0);
+  EXPECT_TRUE(testing::is_gone_soon(pid)) << "process " << pid;
+  ::kill(pid, SIGKILL);
 }
 
 // What serve_lines writes for one request to our own attention.

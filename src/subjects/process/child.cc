@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,11 +11,14 @@
 #include <cstring>
 #include <utility>
 
+#include "subjects/process/keeper.h"
+
 namespace sightline::subjects {
 namespace {
 
 // A wait is cut into pieces of this length, so that `stop` is asked in between.
 constexpr std::int64_t kWaitPiece = 100;  // ms
+constexpr int kStatusWait = 500;          // ms
 
 tl::unexpected<Error> system_failure(std::string_view what) {
   return fail(ErrorKind::kIo, "{}: {}", what, std::strerror(errno));
@@ -25,51 +27,58 @@ tl::unexpected<Error> system_failure(std::string_view what) {
 }  // namespace
 
 Result<Child> Child::start(const ChildMain& child_main, std::function<bool()> stop) {
-  std::array<int, 2> to{-1, -1};
-  std::array<int, 2> from{-1, -1};
-  if (::pipe2(to.data(), O_CLOEXEC) != 0) return system_failure("a pipe to the subject");
-  if (::pipe2(from.data(), O_CLOEXEC) != 0) {
-    const auto failed = system_failure("a pipe from the subject");
-    for (const int fd : to) ::close(fd);
+  std::array<std::array<int, 2>, 3> pipes{};  // to the subject, from it, and its status from the keeper
+  for (auto& pipe : pipes) pipe.fill(-1);
+  const auto close_all = [&pipes] {
+    for (const auto& pipe : pipes) {
+      for (const int fd : pipe) {
+        if (fd >= 0) ::close(fd);
+      }
+    }
+  };
+  for (auto& pipe : pipes) {
+    if (::pipe2(pipe.data(), O_CLOEXEC) == 0) continue;
+    const auto failed = system_failure("a pipe to or from the subject");
+    close_all();
     return failed;
   }
+  const auto& [to, from, status] = pipes;
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) {
     const auto failed = system_failure("a process for the subject");
-    for (const int fd : {to[0], to[1], from[0], from[1]}) ::close(fd);
+    close_all();
     return failed;
   }
   if (pid == 0) {
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(0);  // it went before the line above
-    ::signal(SIGPIPE, SIG_DFL);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
-    ::close(to[1]);
-    ::close(from[0]);
-    ::_exit(child_main(to[0], from[1]));
+    for (const int fd : {to[1], from[0], status[0]}) ::close(fd);
+    keep([&] { return child_main(to[0], from[1]); }, status[1], {to[0], from[1]}, parent);
   }
-  ::setpgid(pid, pid);  // whoever comes first
-  ::close(to[0]);
-  ::close(from[1]);
+  for (const int fd : {to[0], from[1], status[1]}) ::close(fd);
   ::fcntl(to[1], F_SETFL, ::fcntl(to[1], F_GETFL) | O_NONBLOCK);
-  return Child(pid, to[1], from[0], std::move(stop));
+  return Child(pid, {to[1], from[0], status[0]}, std::move(stop));
 }
 
 Child::Child(Child&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)),
-      to_(std::exchange(other.to_, -1)),
-      from_(std::exchange(other.from_, -1)),
+    : keeper_(std::exchange(other.keeper_, -1)),
+      fds_(std::exchange(other.fds_, {})),
       stop_(std::move(other.stop_)),
       buffered_(std::move(other.buffered_)) {}
 
 Child::~Child() {
-  if (to_ >= 0) ::close(to_);
-  if (from_ >= 0) ::close(from_);
-  if (pid_ <= 0) return;
-  ::kill(-pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  for (const int fd : {fds_.to, fds_.from}) {
+    if (fd >= 0) ::close(fd);
+  }
+  end_keeper();
+  if (fds_.status >= 0) ::close(fds_.status);
+}
+
+void Child::end_keeper() {
+  if (keeper_ <= 0) return;
+  ::kill(keeper_, SIGTERM);
+  while (::waitpid(keeper_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  keeper_ = -1;
 }
 
 Result<void> Child::wait_for(int fd, short events, Clock::time_point deadline, const char* silence) const {
@@ -86,15 +95,12 @@ Result<void> Child::wait_for(int fd, short events, Clock::time_point deadline, c
 
 Error Child::ended() {
   // Its end of the pipe is closed; give it a moment to be gone, so that its status can be told.
+  pollfd polled{fds_.status, POLLIN, 0};
   int status = 0;
-  pid_t got = 0;
-  for (int i = 0; i < 50 && got == 0; ++i) {
-    got = ::waitpid(pid_, &status, WNOHANG);
-    if (got == 0) ::usleep(10000);
-  }
-  if (got != pid_) return {ErrorKind::kIo, "the subject closed its output"};
-  ::kill(-pid_, SIGKILL);  // what it left behind
-  pid_ = -1;
+  const bool is_known =
+      ::poll(&polled, 1, kStatusWait) > 0 && ::read(fds_.status, &status, sizeof status) == sizeof status;
+  end_keeper();  // with what it left behind
+  if (!is_known) return {ErrorKind::kIo, "the subject closed its output"};
   if (WIFSIGNALED(status)) {
     return {ErrorKind::kIo, fmt::format("the subject crashed: signal {} ({})", WTERMSIG(status),
                                         ::strsignal(WTERMSIG(status)))};
@@ -108,9 +114,9 @@ Result<void> Child::write_line(std::string_view text, Clock::time_point deadline
   const std::string line = std::string(text) + "\n";
   Result<void> result;
   for (std::size_t sent = 0; sent < line.size();) {
-    result = wait_for(to_, POLLOUT, deadline, "the subject takes no request: it hangs");
+    result = wait_for(fds_.to, POLLOUT, deadline, "the subject takes no request: it hangs");
     if (!result) break;
-    const ssize_t n = ::write(to_, line.data() + sent, line.size() - sent);
+    const ssize_t n = ::write(fds_.to, line.data() + sent, line.size() - sent);
     if (n > 0) {
       sent += static_cast<std::size_t>(n);
     } else if (errno != EAGAIN && errno != EINTR) {
@@ -135,9 +141,9 @@ Result<std::string> Child::read_line(Clock::time_point deadline, std::size_t max
       return fail(ErrorKind::kIo, "the subject writes a line of over {} bytes, more than any answer here",
                   max_bytes);
     }
-    SIGHTLINE_CHECK(wait_for(from_, POLLIN, deadline, "the subject gives no answer in time: it hangs"));
+    SIGHTLINE_CHECK(wait_for(fds_.from, POLLIN, deadline, "the subject gives no answer in time: it hangs"));
     std::array<char, 1 << 16> chunk;
-    const ssize_t n = ::read(from_, chunk.data(), chunk.size());
+    const ssize_t n = ::read(fds_.from, chunk.data(), chunk.size());
     if (n > 0) {
       buffered_.append(chunk.data(), static_cast<std::size_t>(n));
     } else if (n == 0 || errno != EINTR) {

@@ -1,5 +1,5 @@
-// A child process with a pipe to it and one from it, read by lines against the clock. Killed, with its whole
-// process group, when this goes.
+// A child process with a pipe to it and one from it, read by lines against the clock. Killed when this goes,
+// with everything that it started (keeper.h).
 #pragma once
 
 #include <sys/types.h>
@@ -31,17 +31,21 @@ class Child {
   [[nodiscard]] Result<std::string> read_line(Clock::time_point deadline, std::size_t max_bytes);
 
  private:
-  Child(pid_t pid, int to, int from, std::function<bool()> stop)
-      : pid_(pid), to_(to), from_(from), stop_(std::move(stop)) {}
+  struct Descriptors {
+    int to = -1, from = -1, status = -1;
+  };
+  Child(pid_t keeper, Descriptors fds, std::function<bool()> stop)
+      : keeper_(keeper), fds_(fds), stop_(std::move(stop)) {}
+  // Returns when nothing of the subject is left.
+  void end_keeper();
   [[nodiscard]] Error ended();
   // Until `fd` is ready; a hang-up counts as ready. Errors (kIo): `silence` at the deadline, or `stop` said
   // so.
   [[nodiscard]] Result<void> wait_for(int fd, short events, Clock::time_point deadline,
                                       const char* silence) const;
 
-  pid_t pid_;
-  int to_;
-  int from_;
+  pid_t keeper_;
+  Descriptors fds_;
   std::function<bool()> stop_;
   std::string buffered_;
 };
