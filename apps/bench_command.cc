@@ -1,129 +1,125 @@
 // sightline bench: calibrates the machine and prints every row as a fraction of its limit.
+#include <cstdlib>
 #include <filesystem>
 
 #include "apps/command.h"
-#include "bench/row.h"
-#include "sightline/base/json.h"
+#include "apps/model_options.h"
+#include "bench/families.h"
+#include "bench/report.h"
 
 namespace sightline::apps {
 
 namespace {
 
 using bench::Limit;
-using bench::Row;
 
-std::string rate_text(const Row& row) {
-  switch (row.limit) {
-    case Limit::kPeak:
-      return fmt::format("{:.1f} GFLOP/s", row.rate() / 1e9);
-    case Limit::kBandwidth:
-      return fmt::format("{:.1f} GB/s", row.rate() / 1e9);
-    case Limit::kSeconds:
-      break;
+bench::Format parse_format(const std::string& word) {
+  if (word == "json") return bench::Format::kJson;
+  if (word == "csv") return bench::Format::kCsv;
+  return word == "md" ? bench::Format::kMarkdown : bench::Format::kText;
+}
+
+bool reads_memory(const std::vector<bench::RowCase>& rows) {
+  for (const bench::RowCase& row : rows) {
+    if (row.limit == Limit::kBandwidth) return true;
   }
-  return "";
+  return false;
 }
 
-void print_row(Output& out, const Row& row) {
-  if (!row.measured) {
-    out.print("{:<24} {}\n", row.name, row.note);
-    return;
+// Peaks, and reads of half of each cache and, where rows are held against it, of memory.
+bench::Calibration calibrate_machine(const bench::Bench& bench, const std::vector<bench::RowCase>& rows) {
+  bench::Calibration c;
+  c.isa = bench.table->name;
+  c.description = bench.table->description;
+  c.threads = bench.pool->num_threads();
+  c.peak_f32 = calibrate_peak(bench);
+  c.peak_bf16 = calibrate_peak(bench, Limit::kPeakBf16);
+  c.peak_int8 = calibrate_peak(bench, Limit::kPeakInt8);
+  std::vector<std::size_t> sets;
+  for (const std::size_t cache : {bench::level2_bytes(), bench::level3_bytes()}) {
+    if (cache > 0 && cache / 2 < bench::memory_bytes()) sets.push_back(cache / 2);
   }
-  const bool is_time = row.limit == Limit::kSeconds;
-  out.print(
-      "{:<24} {:>10.3f} ms {:>16}  {:>5.2f} of {:<11} {:<8} {}\n", row.name, row.median() * 1e3,
-      rate_text(row), row.fraction(),
-      is_time ? fmt::format("{} s", row.limit_before) : (row.limit == Limit::kPeak ? "peak" : "bandwidth"),
-      row.steady() ? "steady" : "unsteady", row.note);
+  if (reads_memory(rows)) sets.push_back(bench::memory_bytes());
+  for (const std::size_t bytes : sets) c.reads.emplace_back(bytes, calibrate_bandwidth(bench, bytes));
+  return c;
 }
 
-Json row_json(const Row& row) {
-  Json json;
-  json.set("name", row.name);
-  json.set("what", row.what);
-  json.set("measured", row.measured);
-  json.set("note", row.note);
-  if (!row.measured) return json;
-  json.set("limit", row.limit == Limit::kPeak        ? "peak"
-                    : row.limit == Limit::kBandwidth ? "bandwidth"
-                                                     : "seconds");
-  json.set("median_s", row.median());
-  json.set("minimum_s", row.seconds.front());
-  json.set("repeats", static_cast<std::int64_t>(row.seconds.size()));
-  json.set("work", row.work);
-  json.set("rate_per_s", row.rate());
-  json.set("limit_before", row.limit_before);
-  json.set("limit_after", row.limit_after);
-  json.set("fraction", row.fraction());
-  json.set("steady", row.steady());
-  return json;
+void list_rows(Output& out) {
+  for (const bench::RowFamily& family : bench::row_families()) {
+    out.print("{}: {}\n", family.name, family.summary);
+    for (const bench::RowCase& row : family.rows()) out.print("  {}\n", row.name);
+  }
 }
 
-Result<void> run_rows(const bench::Bench& bench, const std::string& group) {
-  const bool all = group == "all";
-  if (all || group == "attention") SIGHTLINE_CHECK(run_attention_rows(bench));
-  if (all || group == "linear") SIGHTLINE_CHECK(run_linear_rows(bench));
-  if (all || group == "model") SIGHTLINE_CHECK(run_model_rows(bench));
-  if (all || group == "start") SIGHTLINE_CHECK(run_program_rows(bench));
-  return {};
-}
+constexpr const char* kEpilog =
+    "Rows are f32-causal-d64-T2048 (type, mask, head size, tokens), tg64 @ d4096 (llama-bench's names) and "
+    "the\n"
+    "like; --list prints them. Every result is held against a slower computation before it is timed.\n"
+    "--goals runs each row 5 times. A run counts if its calibration moved by less than 5 %; at least 3 must\n"
+    "count, and their median decides: stretch, first, SHORT, or else not measured. Exit 1: a mark is not "
+    "met.\n"
+    "  sightline bench --rows attention,decode\n"
+    "  sightline bench --rows 'f32-*-d64-*' --goals -o md\n";
 
 }  // namespace
 
 Result<int> run_bench(Invocation& call) {
-  int threads = available_threads();
+  std::optional<std::int64_t> threads;
   int repeats = 7;
   bool json = false;
-  std::string group = "all";
+  bool with_goals = false;
+  bool list = false;
+  std::string format = "text";
+  std::string pattern = "all";
   std::string model;
   std::string isa;
   Cli cli("bench", "Calibrates this machine and prints what Sightline reaches of it.");
-  cli.option("-t,--threads", threads, "N", "threads").range(1, 1024);
-  cli.option("--repeats", repeats, "N", "timed runs of each row; the median counts").range(5, 1000);
-  cli.option("--rows", group, "GROUP", "which rows")
-      .choices({"all", "attention", "linear", "model", "start"});
+  cli.option("-t,--threads", threads, "N", "threads (default: all that this process may use)")
+      .range(1, 10000);
+  cli.option("--repeats", repeats, "N",
+             "timed repeats of a run, fewer where they take over 2 s; the median counts")
+      .range(5, 1000);
+  cli.option("--rows", pattern, "PATTERN", "which rows: families, names, globs with * and ?, commas between");
+  cli.flag("--list", list, "print the names of the rows and stop");
+  cli.flag("--goals", with_goals, "5 runs of each row, and a verdict beside its mark");
+  cli.option("-o,--format", format, "FORMAT", "how rows are printed").choices({"text", "json", "csv", "md"});
   cli.option("-m,--model", model, "FILE", "model for the rows that need one");
   cli.option("--isa", isa, "NAME", "instruction set; also read by every other command as SIGHTLINE_ISA");
-  cli.flag("--json", json, "one JSON document on standard output");
+  cli.flag("--json", json, "the same as -o json");
   cli.report_options();
+  cli.epilog(kEpilog);
   if (auto ended = cli.parse(call)) return *ended;
 
-  SIGHTLINE_TRY(const kernels::KernelTable* table, kernels::select_isa(isa));
-  ThreadPool pool(threads);
+  if (list) {
+    list_rows(call.out);
+    return 0;
+  }
+  SIGHTLINE_TRY(const std::vector<bench::RowCase> rows, bench::select_rows(pattern));
   bench::Bench bench;
+  SIGHTLINE_TRY(bench.table, kernels::select_isa(isa));
+  ThreadPool pool(resolve_threads(threads, call.err));
   bench.pool = &pool;
-  bench.table = table;
+  bench.bf16_peak = kernels::bf16_peak_loop(isa);
+  bench.int8_peak = kernels::int8_peak_loop(isa);
+  bench.runs = with_goals ? bench::kJudgedRuns : 1;
   bench.repeats = repeats;
   bench.model_path = model;
   std::error_code error;
   bench.program_path = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  JsonArray rows;
-  bench.report = [&](const Row& row) {
-    if (json) {
-      rows.push_back(row_json(row));
-    } else {
-      print_row(call.out, row);
-    }
-  };
-  const double peak = calibrate_peak(bench);
-  const double cached = calibrate_bandwidth(bench, std::size_t{1} << 20);
-  const double memory = calibrate_bandwidth(bench, bench::kMemoryBytes);
-  if (!json) {
-    call.out.print("{} ({}), {} threads\n", table->name, table->description, pool.num_threads());
-    call.out.print("peak {:.1f} GFLOP/s, reads {:.1f} GB/s of 1 MiB, {:.1f} GB/s of 512 MiB\n\n", peak / 1e9,
-                   cached / 1e9, memory / 1e9);
+  bench::Report report(
+      json ? bench::Format::kJson : parse_format(format), with_goals, [&](std::string_view text) {
+        call.out.write(text);
+        static_cast<void>(
+            call.out.flush());  // a row is there when it is done; a failure is kept and seen at the end
+      });
+  bench.report = [&](const bench::Row& row) { report.add(row); };
+  report.begin(calibrate_machine(bench, rows));
+  for (const bench::RowCase& row : rows) {
+    if (!call.out.ok()) break;
+    SIGHTLINE_CHECK(row.run(bench));
   }
-  SIGHTLINE_CHECK(run_rows(bench, group));
-  if (!json) return 0;
-  Json document;
-  document.set("isa", std::string(table->name));
-  document.set("threads", static_cast<std::int64_t>(pool.num_threads()));
-  document.set("peak_flops", peak);
-  document.set("bandwidth_1mib", cached);
-  document.set("bandwidth_512mib", memory);
-  document.set("rows", std::move(rows));
-  call.out.print("{}\n", document.dump(2));
-  return 0;
+  report.end();
+  return report.num_unmet() > 0 ? 1 : 0;
 }
 
 }  // namespace sightline::apps

@@ -1,9 +1,11 @@
-// The limits of the machine in this minute, and the timing of a row between two looks at them.
+// The limits of the machine in this minute.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <fstream>
 
-#include "bench/row.h"
+#include "bench/bench.h"
 #include "sightline/base/aligned_buffer.h"
 
 namespace sightline::bench {
@@ -14,41 +16,49 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double calibrate(const Bench& bench, const Row& row) {
-  switch (row.limit) {
-    case Limit::kPeak:
-      return calibrate_peak(bench);
-    case Limit::kBandwidth:
-      return calibrate_bandwidth(bench, kMemoryBytes);
-    case Limit::kSeconds:
-      break;
+std::size_t reported(int name) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : 0;
+}
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// Memory that can be had without swapping, what files keep in memory included.
+std::size_t available_bytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::size_t kib = 0;
+  for (std::string unit; file >> name >> kib; std::getline(file, unit)) {
+    if (name == "MemAvailable:") return kib << 10;
   }
-  return row.limit_before;
+  return reported(_SC_AVPHYS_PAGES) * reported(_SC_PAGESIZE);
 }
 
 }  // namespace
 
-double Row::fraction() const {
-  if (limit == Limit::kSeconds) return limit_before > 0.0 ? median() / limit_before : 0.0;
-  const double most = std::max(limit_before, limit_after);
-  return most > 0.0 ? rate() / most : 0.0;
+std::size_t level2_bytes() { return reported(_SC_LEVEL2_CACHE_SIZE); }
+std::size_t level3_bytes() { return reported(_SC_LEVEL3_CACHE_SIZE); }
+
+std::size_t memory_bytes() {
+  static const std::size_t bytes = [] {
+    return std::max(std::min(8 * std::max(level3_bytes(), 64 * kMiB), available_bytes() / 4), 64 * kMiB);
+  }();
+  return bytes;
 }
 
-bool Row::steady() const {
-  return std::abs(limit_before - limit_after) < 0.05 * std::max(limit_before, limit_after) ||
-         limit == Limit::kSeconds;
-}
-
-double calibrate_peak(const Bench& bench) {
-  constexpr std::int64_t kSteps = 400000;  // about 2 ms of 24 independent multiply-adds a step
+double calibrate_peak(const Bench& bench, Limit limit) {
+  kernels::PeakLoop loop = bench.table->calibrate_peak;
+  if (limit == Limit::kPeakBf16) loop = bench.bf16_peak;
+  if (limit == Limit::kPeakInt8) loop = bench.int8_peak;
+  if (loop == nullptr) return 0.0;
+  constexpr std::int64_t kSteps = 200000;  // one to two ms of 24 independent multiply-adds a step
   const int threads = bench.pool->num_threads();
   std::vector<double> operations(static_cast<std::size_t>(threads));
   double best = 0.0;
   for (int i = 0; i < 15; ++i) {
     const double start = now();
-    bench.pool->parallel_for(threads, [&](std::int64_t item, int) {
-      operations[static_cast<std::size_t>(item)] = bench.table->calibrate_peak(kSteps);
-    });
+    bench.pool->parallel_for(
+        threads, [&](std::int64_t item, int) { operations[static_cast<std::size_t>(item)] = loop(kSteps); });
     const double seconds = now() - start;
     double total = 0.0;
     for (const double x : operations) total += x;
@@ -64,32 +74,36 @@ double calibrate_bandwidth(const Bench& bench, std::size_t bytes) {
     memory.reserve_discard(size);
     std::fill_n(memory.data(), size, 1.0F);
   }
-  constexpr std::int64_t kPieces = 64;
-  std::vector<float> sums(kPieces);
+  const std::int64_t pieces = bench.pool->num_threads() * std::int64_t{8};
+  const std::size_t length = size / static_cast<std::size_t>(pieces);
+  std::vector<float> sums(static_cast<std::size_t>(pieces));
+  // Passes over a small set are too short for the clock and the threads' waking: each is many.
+  const auto passes = std::max<std::size_t>(1, 256 * kMiB / std::max<std::size_t>(bytes, 1));
   double best = 0.0;
   for (int i = 0; i < 3; ++i) {
     const double start = now();
-    bench.pool->parallel_for(kPieces, [&](std::int64_t piece, int) {
-      const std::size_t length = size / kPieces;
-      sums[static_cast<std::size_t>(piece)] =
-          bench.table->read_all(memory.data() + static_cast<std::size_t>(piece) * length, length);
+    bench.pool->parallel_for(pieces, [&](std::int64_t piece, int) {
+      const float* from = memory.data() + static_cast<std::size_t>(piece) * length;
+      float sum = 0.0F;
+      for (std::size_t pass = 0; pass < passes; ++pass) sum += bench.table->read_all(from, length);
+      sums[static_cast<std::size_t>(piece)] = sum;
     });
-    best = std::max(best, static_cast<double>(bytes) / (now() - start));
+    const auto read = static_cast<double>(passes * length * sizeof(float)) * static_cast<double>(pieces);
+    best = std::max(best, read / (now() - start));
   }
   return best;
 }
 
-void measure(const Bench& bench, Row row, const std::function<void()>& body) {
-  body();
-  row.limit_before = calibrate(bench, row);
-  for (int i = 0; i < bench.repeats; ++i) {
-    const double start = now();
-    body();
-    row.seconds.push_back(now() - start);
+double calibrate(const Bench& bench, Limit limit) {
+  switch (limit) {
+    case Limit::kBandwidth:
+      return calibrate_bandwidth(bench, memory_bytes());
+    case Limit::kPeakBf16:
+    case Limit::kPeakInt8:
+      return calibrate_peak(bench, limit);
+    default:
+      return calibrate_peak(bench);
   }
-  row.limit_after = calibrate(bench, row);
-  std::sort(row.seconds.begin(), row.seconds.end());
-  bench.report(row);
 }
 
 }  // namespace sightline::bench

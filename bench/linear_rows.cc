@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/row.h"
+#include "bench/families.h"
 #include "sightline/base/rng.h"
 #include "sightline/ops/linear.h"
 
@@ -66,9 +66,13 @@ Result<void> run_case(const Bench& bench, std::int64_t num_rows, std::int64_t ou
 
 }  // namespace
 
-Result<void> run_linear_rows(const Bench& bench) {
-  SIGHTLINE_CHECK(run_case(bench, 512, 1536, 576));
-  return run_case(bench, 512, 576, 1536);
+std::vector<RowCase> linear_rows() {
+  return {
+      {"linear-512x1536x576", Limit::kPeak,
+       [](const Bench& bench) { return run_case(bench, 512, 1536, 576); }},
+      {"linear-512x576x1536", Limit::kPeak,
+       [](const Bench& bench) { return run_case(bench, 512, 576, 1536); }},
+  };
 }
 
 }  // namespace sightline::bench

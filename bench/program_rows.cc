@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "bench/row.h"
+#include "bench/families.h"
 
 extern char** environ;
 
@@ -36,19 +36,14 @@ Result<int> run_program(const std::string& path, std::vector<std::string> args) 
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-constexpr double kStartMark = 0.3;  // seconds
-
 Result<void> run_case(const Bench& bench, const std::string& name, const std::vector<std::string>& args) {
   Row row;
   row.name = name;
   row.what = fmt::format("a new process: sightline {}", fmt::join(args, " "));
   row.limit = Limit::kSeconds;
-  row.limit_before = row.limit_after = kStartMark;
   SIGHTLINE_TRY(const int status, run_program(bench.program_path, args));
   if (status != 0) {
-    row.measured = false;
-    row.note = fmt::format("not measured: exit status {}", status);
-    bench.report(row);
+    report_unmeasured(bench, row, fmt::format("not measured: exit status {}", status));
     return {};
   }
   row.note = "exit status 0";
@@ -56,19 +51,24 @@ Result<void> run_case(const Bench& bench, const std::string& name, const std::ve
   return {};
 }
 
-}  // namespace
-
-Result<void> run_program_rows(const Bench& bench) {
-  SIGHTLINE_CHECK(run_case(bench, "start-version", {"--version"}));
+Result<void> run_info(const Bench& bench) {
   if (!bench.model_path.empty()) return run_case(bench, "start-info", {"info", bench.model_path});
   Row row;
   row.name = "start-info";
   row.what = "a new process: sightline info MODEL";
   row.limit = Limit::kSeconds;
-  row.measured = false;
-  row.note = "not measured: no model given (-m)";
-  bench.report(row);
+  report_unmeasured(bench, row, "not measured: no model given (-m)");
   return {};
+}
+
+}  // namespace
+
+std::vector<RowCase> program_rows() {
+  return {
+      {"start-version", Limit::kSeconds,
+       [](const Bench& bench) { return run_case(bench, "start-version", {"--version"}); }},
+      {"start-info", Limit::kSeconds, run_info},
+  };
 }
 
 }  // namespace sightline::bench
