@@ -110,7 +110,9 @@ def test_ctrl_c_ends_a_long_call(tensors, tmp_path):
             "print('ready', flush=True)\n"
             "try: m.logits([1] * 200000, chunk=1)\n"
             "except KeyboardInterrupt: print('interrupted')\n")
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    # A shell starts what it runs in the background with SIGINT ignored, and Python then leaves it so.
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert child.stdout.readline() == "ready\n"
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)
