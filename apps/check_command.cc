@@ -78,6 +78,7 @@ void add_options(Cli& cli, CheckQuestion& question) {
              "with --model: what they round, in place of f32: llama.cpp, or what products read and what the "
              "cache holds, such as q8/f16, of f32, bf16, f16, q8, q8_k");
   cli.option("-t,--threads", question.model.threads, "N", "with --model: threads; 0: all").range(0, 1024);
+  add_load_statements(cli, question.model.statements);
   add_declaration_options(cli, question.declaration);
   cli.option("--axes", question.dump.axes, "ORDER",
              "axes of q in a dump: td, thd, htd, bthd or bhtd; guessed if not given");
@@ -180,7 +181,9 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
   if (question.model.against.empty() == question.dump.dump.empty()) {
     return fail(ErrorKind::kInvalidArgument, "check: --model needs a DUMP or --against, one of them");
   }
-  const ModelQuestion files{.model = question.model.model, .against = question.model.against};
+  const ModelQuestion files{.model = question.model.model,
+                            .against = question.model.against,
+                            .statements = question.model.statements};
   if (!files.against.empty() && (question.model != files || !question.dump.names.empty())) {
     return fail(
         ErrorKind::kInvalidArgument,
@@ -203,6 +206,11 @@ Result<Answer> answer_from_model(const CheckQuestion& question, Output& err) {
 
 Result<Answer> find_answer(const CheckQuestion& question, Output& err) {
   if (!question.model.model.empty()) return answer_from_model(question, err);
+  if (question.model.statements != LoadStatements{}) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --rope-theta, --window, --ignore-key and what else states something about a file are "
+                "for --model");
+  }
   if (question.model != ModelQuestion{}) {
     return fail(
         ErrorKind::kInvalidArgument,

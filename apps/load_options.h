@@ -17,6 +17,8 @@ struct LoadStatements {
   std::optional<double> rope_theta, rope_factor;
   std::optional<std::int64_t> rope_original_context, window;
   std::vector<std::string> ignored_keys, stated_keys;
+
+  friend bool operator==(const LoadStatements&, const LoadStatements&) = default;
 };
 
 /// --rope-pairing, --rope-scaling, --rope-factor, --rope-original-context, --rope-theta, --window, --pre,

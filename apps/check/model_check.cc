@@ -20,16 +20,17 @@ Result<checker::Report> of_content(Result<checker::Report> report) {
 
 Result<ModelAnswer> check_model(const ModelQuestion& question,
                                 const std::function<void(int, int, std::string_view)>& progress) {
+  SIGHTLINE_TRY(const LoadOptions load, to_load_options(question.statements));
   if (!question.against.empty()) {
     SIGHTLINE_TRY(checker::Report report,
-                  subjects::check_model_files(question.model.string(), question.against.string()));
+                  subjects::check_model_files(question.model.string(), question.against.string(), load));
     return ModelAnswer{std::move(report), question.model.string() + ", as it says and holds"};
   }
   SIGHTLINE_TRY(std::vector<subjects::ModelObservation> texts,
                 subjects::read_model_observations(question.dump, question.names));
   for (subjects::ModelObservation& text : texts) text.chunk = question.chunk;
   ThreadPool pool(question.threads > 0 ? question.threads : available_threads());
-  SIGHTLINE_TRY(Model model, Model::load(question.model.string(), {}, pool));
+  SIGHTLINE_TRY(Model model, Model::load(question.model.string(), load, pool));
   const std::string declared =
       fmt::format("{}, every layer as the file says; layer 0: {}", question.model.string(),
                   describe(model.attention_specs().front()));
@@ -40,7 +41,7 @@ Result<ModelAnswer> check_model(const ModelQuestion& question,
                   of_content(subjects::diagnose_layers(model, texts, question.tolerance)));
     return ModelAnswer{std::move(report), declared};
   }
-  SIGHTLINE_TRY(const ModelText text, load_model_text(question.model.string()));
+  SIGHTLINE_TRY(const ModelText text, load_model_text(question.model.string(), load));
   subjects::ModelDiagnosisOptions options{.tolerance = question.tolerance, .progress = progress};
   if (!question.their_types.empty()) {
     SIGHTLINE_TRY(options.types,

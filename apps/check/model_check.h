@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/load_options.h"
 #include "sightline/base/error.h"
 #include "sightline/checker/report.h"
 
@@ -17,6 +18,7 @@ struct ModelQuestion {
   std::filesystem::path model;
   std::filesystem::path dump;     ///< what another program made of it
   std::filesystem::path against;  ///< or: another file of the same model
+  LoadStatements statements;      ///< what the files leave out, of `against` too
   double tolerance = 2e-3;        ///< nats, as in subjects::ModelDiagnosisOptions; without `against`
   std::string their_types;        ///< as parse_foreign_types reads them; empty: f32
   std::int64_t chunk = 0;         ///< tokens of one of the other program's forwards; 0: all at once

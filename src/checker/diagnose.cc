@@ -123,19 +123,13 @@ bool is_size_of_mask(const MaskSpec& mask, double n) {
   });
 }
 
-// In calls of one token positions that restart turn nothing, and are likelier than a rotation that is left
-// out.
-bool is_left_out(const FaultKind& kind) {
-  return kind.variant == "none" || kind.variant == "keys_unrotated" || kind.variant == "queries_unrotated";
-}
-
 // A ring is as large as a window; one that is not is less likely than a table that is too short.
 // A parameter that had to be measured makes an explanation less simple than one that stands in the table.
 int complexity(const MaskSpec& mask, const Candidate& candidate) {
   constexpr int kMeasured = 2;
   int sum = 0;
   for (const Fault& fault : candidate.faults) {
-    if (is_left_out(*fault.kind)) ++sum;
+    if (fault.kind->is_unlikely) ++sum;
     for (std::size_t i = 0; i < fault.values.size(); ++i) {
       if (fault.kind->parameters[i].name == "slots") {
         sum += is_size_of_mask(mask, fault.values[i]) ? 0 : 2 * kMeasured;

@@ -112,23 +112,26 @@ CallInputs::CallInputs(const Observation& o, const AttentionSpec& spec, const Ar
 }
 
 Arrays arrays_of(const Observation& o, const Faulted& faulted) {
-  if (faulted.fused) return {faulted.fused->q(), faulted.fused->k(), faulted.fused->v()};
+  if (faulted.rearranged) {
+    return {faulted.rearranged->q(), faulted.rearranged->k(), faulted.rearranged->v()};
+  }
   return {o.q, o.k, o.v};
 }
 
 namespace {
 
-Result<void> split_fused(const Observation& o, Faulted& faulted) {
-  if (faulted.deviation.fused_layout == reference::FusedLayout::kRight) return {};
-  if (!o.is_self_attention() || o.q_len() != o.kv_len()) {
+Result<void> rearrange(const Observation& o, Faulted& faulted) {
+  if (!reference::rearranges_features(faulted.deviation)) return {};
+  const bool is_fused = faulted.deviation.fused_layout != reference::FusedLayout::kRight;
+  if (is_fused && (!o.is_self_attention() || o.q_len() != o.kv_len())) {
     return fail(ErrorKind::kInvalidArgument, "diagnose: not every key has its query");
   }
-  reference::Deviation fused;
-  fused.fused_layout = faulted.deviation.fused_layout;
   const FaultedCall whole{0, o.q_len(), o.kv_len(), call_coords(0, o.q_coords, o.q_rope_pos)};
   const CallInputs in(o, o.spec, {o.q, o.k, o.v}, faulted.calls, whole, all_rows(o));
-  SIGHTLINE_TRY(reference::MisreadInputs misread, reference::MisreadInputs::make(o.spec, in.get(), fused));
-  faulted.fused.emplace(std::move(misread));
+  SIGHTLINE_TRY(
+      reference::MisreadInputs misread,
+      reference::MisreadInputs::make(o.spec, in.get(), reference::only_rearranging(faulted.deviation)));
+  faulted.rearranged.emplace(std::move(misread));
   return {};
 }
 
@@ -149,7 +152,7 @@ Result<Faulted> plant_all(const Observation& o, std::span<const Fault> faults) {
     return fail(ErrorKind::kInvalidArgument, "diagnose: the queries are not the last tokens of the keys");
   }
   SIGHTLINE_TRY(faulted.calls, Calls::make(o, faults));
-  SIGHTLINE_CHECK(split_fused(o, faulted));
+  SIGHTLINE_CHECK(rearrange(o, faulted));
   return faulted;
 }
 

@@ -47,7 +47,7 @@ struct Faulted {
   AttentionSpec spec;
   reference::Deviation deviation;
   Calls calls;
-  std::optional<reference::MisreadInputs> fused;  ///< whole arrays, where features are split wrongly
+  std::optional<reference::MisreadInputs> rearranged;  ///< whole arrays, where features stand elsewhere
 };
 
 /// Errors (kInvalidArgument): a fault that cannot show in this observation.

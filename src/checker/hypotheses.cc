@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "sightline/spec/row_order.h"
+
 namespace sightline::checker {
 namespace {
-
-constexpr double kMaxKept = 5;  ///< first keys that a cache may keep when the others move
 
 void add_range(std::vector<double>& values, std::int64_t begin, std::int64_t end) {
   for (std::int64_t x = begin; x < end; ++x) values.push_back(static_cast<double>(x));
@@ -194,20 +194,39 @@ bool has_zero_key(const Observation& o) {
 bool can_show(const FaultKind& kind, const Observation& o) {
   const bool has_gradients = !o.d_q.empty() || !o.d_k.empty() || !o.d_v.empty();
   if (kind.group == FaultGroup::kGradient && !has_gradients) return false;
-  if (kind.slug == "grad.unwritten" && kind.variant == "nan") return num_nan_rows(o) > 0;
-  if (kind.slug == "grad.severed") return is_zero(o.d_q) || is_zero(o.d_k) || is_zero(o.d_v);
-  if (kind.slug == "grad.unwritten" && kind.variant == "padding") return !o.kv_coords.back().valid;
-  const bool is_of_bias = kind.variant == "bias_ignored" || kind.variant == "bias_heads" ||
-                          kind.variant == "on_bias" || kind.variant == "after_bias" ||
-                          kind.variant == "bias_as_boolean";
-  if (is_of_bias && o.bias.empty()) return false;
-  if (kind.variant == "zero_keys" && !has_zero_key(o)) return false;
-  const bool has_cached = o.is_self_attention() && (o.kv_len() > o.q_len() || o.call_begins.size() > 1);
-  const bool is_of_cached =
-      kind.variant == "cached_keys" || kind.variant == "cached_values" || kind.variant == "merged" ||
-      kind.variant == "previous_call" || kind.variant == "later" || kind.variant == "alibi_right" ||
-      kind.variant == "previous_mask" || kind.variant == "moved" || kind.variant == "over_all";
-  return has_cached || !is_of_cached;
+  switch (kind.needs) {
+    case FaultNeed::kNothing:
+      return true;
+    case FaultNeed::kCachedKeys:
+      return o.is_self_attention() && (o.kv_len() > o.q_len() || o.call_begins.size() > 1);
+    case FaultNeed::kBias:
+      return !o.bias.empty();
+    case FaultNeed::kZeroKey:
+      return has_zero_key(o);
+    case FaultNeed::kNanGradient:
+      return num_nan_rows(o) > 0;
+    case FaultNeed::kZeroGradient:
+      return is_zero(o.d_q) || is_zero(o.d_k) || is_zero(o.d_v);
+    case FaultNeed::kPaddingBehind:
+      return !o.kv_coords.empty() && !o.kv_coords.back().valid;
+  }
+  return true;
+}
+
+// Rows of q and of k have few widths in common, and one table of values holds all: what does not divide the
+// rows of a hypothesis does not apply.
+void set_widths(const Observation& o, Hypothesis& h) {
+  const HeadSpec& heads = o.spec.heads;
+  for (const int width :
+       other_head_widths(std::int64_t{heads.num_q_heads} * heads.qk_head_dim, heads.qk_head_dim)) {
+    h.values.push_back(width);
+  }
+}
+
+// Values of a parameter behind the first: as many hypotheses.
+std::vector<double> rest_values(std::string_view parameter) {
+  if (parameter == "empty") return {1, 2, 3};
+  return {1, 2, 3, 4};  // first keys that are kept; 0 is an offset of all that follows
 }
 
 struct Search {
@@ -237,6 +256,7 @@ constexpr Search kSearches[] = {
     {"moved", set_moved},
     {"later", set_later},
     {"window_keys", set_backward_keys},
+    {"width", set_widths},
 };
 
 }  // namespace
@@ -270,9 +290,8 @@ std::vector<Hypothesis> hypotheses(std::span<const Observation> observations) {
       all.push_back(std::move(h));
       continue;
     }
-    // 0 is an offset of all that follows.
-    for (double kept = 1; kept < kMaxKept; ++kept) {
-      h.rest = {kept};
+    for (const double value : rest_values(kind.parameters[1].name)) {
+      h.rest = {value};
       all.push_back(h);
     }
   }

@@ -25,9 +25,8 @@ class CallAnswers {
     answers.num_keys_ = call.num_keys;
     answers.rows_.assign(rows.begin(), rows.end());
     const CallInputs in(o, faulted.spec, arrays_of(o, faulted), faulted.calls, call, rows);
-    // Fused features were split for the whole observation, layouts are read by the caller.
-    reference::Deviation deviation = faulted.deviation;
-    deviation.fused_layout = reference::FusedLayout::kRight;
+    // Features were rearranged for the whole observation, layouts are read by the caller.
+    reference::Deviation deviation = reference::without_rearranging(faulted.deviation);
     deviation.out_layout = reference::OutLayout::kTokensFirst;
     const reference::Keep keep{.weights = true, .only = only};
     if (reference::misreads_inputs(deviation)) {
@@ -41,8 +40,8 @@ class CallAnswers {
       answers.bounds_.emplace(o, o.q, grows ? o.k : misread.k(), *answers.v_);
     } else {
       SIGHTLINE_TRY(answers.got_, reference::attention_forward(faulted.spec, in.get(), keep, deviation));
-      if (faulted.fused) {
-        answers.bounds_.emplace(o, faulted.fused->q(), faulted.fused->k(), faulted.fused->v());
+      if (faulted.rearranged) {
+        answers.bounds_.emplace(o, faulted.rearranged->q(), faulted.rearranged->k(), faulted.rearranged->v());
       }
     }
     if (answers.bounds_) answers.bounds_->widen_for(faulted.spec);

@@ -144,6 +144,17 @@ Result<void> overwritten(const Fault& fault, const AttentionSpec&, Deviation& de
   return {};
 }
 
+Result<void> turned_early(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_slots(fault));
+  if (fault.value("empty") < 1) return not_applicable(fault, "a full ring turns when it should");
+  if (fault.value("empty") >= fault.value("slots")) {
+    return not_applicable(fault, "a ring that holds nothing has nothing to turn");
+  }
+  deviation.early_ring_slots = static_cast<std::int64_t>(fault.value("slots"));
+  deviation.early_ring_empty = static_cast<std::int64_t>(fault.value("empty"));
+  return {};
+}
+
 void wrap(std::int64_t num_slots, std::vector<std::int64_t>& positions) {
   for (std::int64_t& p : positions) p = (p % num_slots + num_slots) % num_slots;
 }
@@ -205,15 +216,22 @@ std::vector<FaultKind> cache_rows() {
       row("cache.ring_wrap/overwritten", kSlot,
           "the keys of a call overwrite slots of a ring that its first queries still need", overwritten,
           {slots}),
+      needing(
+          FaultNeed::kCachedKeys,
+          row("cache.ring_wrap/early", kSlot,
+              "a ring turns while slots of it are empty: its oldest keys are lost and slots of 0 are read",
+              turned_early, {slots, {"empty", 1, "slots that are empty when it begins to turn", true}})),
       row("cache.valid_length/newest_unread", kSlot, "the newest slots are not read", newest_unread,
           {{"newest", 1, "keys at the end that are not read", true}}),
       row("cache.valid_length/before_write", kSlot,
           "the valid length is that before the write: a call does not read its own keys", own_keys_unread),
       row("cache.valid_length/empty_read", kSlot, "slots of 0 behind the written ones are read",
           empty_slots_read, {{"slots_read", 1, "empty slots that are read", true}}),
-      row("cache.valid_length/zero_keys", kSlot,
-          "the length counts the keys that are not 0: one of 0 is not read and the next is written over",
-          zero_keys_uncounted),
+      needing(
+          FaultNeed::kZeroKey,
+          row("cache.valid_length/zero_keys", kSlot,
+              "the length counts the keys that are not 0: one of 0 is not read and the next is written over",
+              zero_keys_uncounted)),
       row("cache.position_offset", kSlot,
           "rotary positions restart at 0 in each chunk, or stand off by a constant", position_offset,
           {{"offset", 0, "positions added in calls after the first; 0: restart", true}}),
@@ -225,22 +243,29 @@ std::vector<FaultKind> cache_rows() {
           "keys that did not move are rotated by their position a second time", rotated_twice),
       row("cache.shift_rerotation/all_twice", kSlot,
           "queries and keys are rotated by their position a second time", all_rotated_twice),
-      row("cache.shift_rerotation/moved", kSlot,
-          "keys of the first call but some first ones have moved up and keep their old rotation",
-          moved_unturned,
-          {{"moved", 4, "positions by which they moved", true}, {"kept", 0, "first keys that stay", true}}),
-      row("cache.shift_rerotation/over_all", kSlot,
-          "keys of the first call but some first ones have moved up and were turned over the whole head",
-          moved_over_all,
-          {{"moved", 4, "positions by which they moved", true}, {"kept", 0, "first keys that stay", true}}),
+      needing(FaultNeed::kCachedKeys,
+              row("cache.shift_rerotation/moved", kSlot,
+                  "keys of the first call but some first ones have moved up and keep their old rotation",
+                  moved_unturned,
+                  {{"moved", 4, "positions by which they moved", true},
+                   {"kept", 0, "first keys that stay", true}})),
+      needing(
+          FaultNeed::kCachedKeys,
+          row("cache.shift_rerotation/over_all", kSlot,
+              "keys of the first call but some first ones have moved up and were turned over the whole head",
+              moved_over_all,
+              {{"moved", 4, "positions by which they moved", true},
+               {"kept", 0, "first keys that stay", true}})),
       row("cache.shift_rerotation/not_rerotated", kSlot,
           "keys move to new positions and keep their old rotation", not_rerotated),
       row("cache.rollback", kSlot, "rejected draft tokens stay in the cache", not_rolled_back),
       row("cache.quant_scale/values", kSlot, "values are read without their scale", values_scaled, {times}),
-      row("cache.quant_scale/cached_keys", kSlot, "keys of earlier calls are read without their scale",
-          cached_keys_scaled, {times}),
-      row("cache.quant_scale/cached_values", kSlot, "values of earlier calls are read without their scale",
-          cached_values_scaled, {times}),
+      needing(FaultNeed::kCachedKeys,
+              row("cache.quant_scale/cached_keys", kSlot,
+                  "keys of earlier calls are read without their scale", cached_keys_scaled, {times})),
+      needing(FaultNeed::kCachedKeys,
+              row("cache.quant_scale/cached_values", kSlot,
+                  "values of earlier calls are read without their scale", cached_values_scaled, {times})),
       row("cache.quant_scale/keys_for_values", kSlot, "cached keys are read in place of values",
           keys_for_values),
   };

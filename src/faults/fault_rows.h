@@ -64,6 +64,17 @@ inline FaultKind row(std::string_view name, FaultGroup group, std::string_view w
   return kind;
 }
 
+/// `kind`, which shows only in what holds `needs`.
+inline FaultKind needing(FaultNeed needs, FaultKind kind) {
+  kind.needs = needs;
+  return kind;
+}
+/// `kind`, which something else explains as well and likelier.
+inline FaultKind unlikely(FaultKind kind) {
+  kind.is_unlikely = true;
+  return kind;
+}
+
 /// The error of a fault that its argument cannot show.
 inline tl::unexpected<Error> not_applicable(const Fault& fault, std::string_view why) {
   return fail(ErrorKind::kInvalidArgument, "fault {}: {}", to_string(fault), why);

@@ -19,6 +19,50 @@ Result<void> pairing_mixed(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
+// Rows of the projections of q, of k or of both, in an order made for heads of another width.
+Result<void> rows_misplaced(const Fault& fault, const AttentionSpec& spec, RowMistake mistake, bool of_q,
+                            bool of_k, reference::Deviation& deviation) {
+  SIGHTLINE_CHECK(needs_rotation(fault, spec));
+  const HeadSpec& heads = spec.heads;
+  const int width = static_cast<int>(fault.value("width"));
+  if (spec.rope.rotary_dim != heads.qk_head_dim) {
+    return not_applicable(fault, "rows of a head of which a part rotates have no order of their own");
+  }
+  const auto fits = [&](int num_heads) {
+    return width >= 2 && width % 2 == 0 && num_heads * heads.qk_head_dim % width == 0;
+  };
+  if (width == heads.qk_head_dim || (of_q && !fits(heads.num_q_heads)) ||
+      (of_k && !fits(heads.num_kv_heads))) {
+    return not_applicable(fault, "it is the right width, or no even divisor of the number of rows");
+  }
+  if (mistake == RowMistake::kWritten && of_q && of_k && width == 2) {
+    return not_applicable(fault, "rows that are never ordered are the other pairing");
+  }
+  deviation.row_mistake = mistake;
+  if (of_q) deviation.q_row_width = width;
+  if (of_k) deviation.k_row_width = width;
+  return {};
+}
+
+Result<void> rows_read(const Fault& fault, const AttentionSpec& spec, reference::Deviation& to) {
+  return rows_misplaced(fault, spec, RowMistake::kRead, true, true, to);
+}
+Result<void> query_rows_read(const Fault& fault, const AttentionSpec& spec, reference::Deviation& to) {
+  return rows_misplaced(fault, spec, RowMistake::kRead, true, false, to);
+}
+Result<void> key_rows_read(const Fault& fault, const AttentionSpec& spec, reference::Deviation& to) {
+  return rows_misplaced(fault, spec, RowMistake::kRead, false, true, to);
+}
+Result<void> rows_written(const Fault& fault, const AttentionSpec& spec, reference::Deviation& to) {
+  return rows_misplaced(fault, spec, RowMistake::kWritten, true, true, to);
+}
+Result<void> query_rows_written(const Fault& fault, const AttentionSpec& spec, reference::Deviation& to) {
+  return rows_misplaced(fault, spec, RowMistake::kWritten, true, false, to);
+}
+Result<void> key_rows_written(const Fault& fault, const AttentionSpec& spec, reference::Deviation& to) {
+  return rows_misplaced(fault, spec, RowMistake::kWritten, false, true, to);
+}
+
 Result<void> wrong_base(const Fault& fault, AttentionSpec& spec) {
   SIGHTLINE_CHECK(needs_rotation(fault, spec));
   spec.rope.theta = fault.value("theta");
@@ -228,6 +272,8 @@ Result<void> lost_in_decode(const Fault& fault, const AttentionSpec& spec, refer
 
 std::vector<FaultKind> position_rows() {
   constexpr FaultGroup kPosition = FaultGroup::kPosition;
+  const FaultParameter kWidth{"width", 4, "rows taken for one head; 2: each pair for itself, so not moved",
+                              true};
   const FaultParameter kBits{"bits", 8, "bits of the significand: 8 for bf16, 11 for f16", true};
   std::vector<FaultKind> rows = {
       row("rope.pairing", kPosition, "neighbours and halves are mixed up", pairing_mixed),
@@ -236,23 +282,40 @@ std::vector<FaultKind> position_rows() {
       row("rope.pairing/keys_turned_back", kPosition,
           "keys are turned the other way, queries are not: the sign of their sine is wrong",
           keys_turned_back),
+      row("rope.pairing/rows_read", kPosition,
+          "rows of q and k, neighbours in the file, are put back into halves for heads of another width",
+          rows_read, {kWidth}),
+      row("rope.pairing/query_rows_read", kPosition,
+          "rows of q, neighbours in the file, are put back into halves for heads of another width",
+          query_rows_read, {kWidth}),
+      row("rope.pairing/key_rows_read", kPosition,
+          "rows of k, neighbours in the file, are put back into halves for heads of another width",
+          key_rows_read, {kWidth}),
+      row("rope.pairing/rows_written", kPosition,
+          "rows of q and k were written as neighbours for heads of another width", rows_written, {kWidth}),
+      row("rope.pairing/query_rows_written", kPosition,
+          "rows of q were written as neighbours for heads of another width", query_rows_written, {kWidth}),
+      row("rope.pairing/key_rows_written", kPosition,
+          "rows of k were written as neighbours for heads of another width", key_rows_written, {kWidth}),
       row("rope.base", kPosition, "the rotary base is a default, not the model's", wrong_base,
           {{"theta", 10000, "the base taken"}}),
       row("rope.partial_dim/all", kPosition, "all dimensions rotate where a part should", all_dims),
-      row("rope.partial_dim/none", kPosition,
+      // In calls of one token positions that restart turn nothing, and are likelier.
+      unlikely(row(
+          "rope.partial_dim/none", kPosition,
           "nothing is rotated: the rotation is left out, or q and k were rotated before they were written "
           "down",
-          none_rotated),
+          none_rotated)),
       row("rope.partial_dim/rotated_halves", kPosition,
           "q and k are rotated by halves, and no rotation is declared", rotated_halves,
           {{"theta", 10000, "the base of that rotation"}}),
       row("rope.partial_dim/rotated_neighbours", kPosition,
           "q and k are rotated by neighbours, and no rotation is declared", rotated_neighbours,
           {{"theta", 10000, "the base of that rotation"}}),
-      row("rope.partial_dim/keys_unrotated", kPosition, "queries are rotated and keys are not",
-          keys_unrotated),
-      row("rope.partial_dim/queries_unrotated", kPosition, "keys are rotated and queries are not",
-          queries_unrotated),
+      unlikely(row("rope.partial_dim/keys_unrotated", kPosition, "queries are rotated and keys are not",
+                   keys_unrotated)),
+      unlikely(row("rope.partial_dim/queries_unrotated", kPosition, "keys are rotated and queries are not",
+                   queries_unrotated)),
       row("rope.partial_dim/exponent", kPosition,
           "a part rotates at frequencies whose exponent counts all dimensions", exponent_of_all_dims),
       row("rope.partial_dim/partner", kPosition,

@@ -151,8 +151,9 @@ Result<void> relate_fused(const OpenedModel& a, const OpenedModel& b,
 }  // namespace
 
 std::string_view to_string(WeightRelation relation) {
-  constexpr std::string_view kNames[] = {"equal",         "rounding", "row order",  "head order",
-                                         "rows permuted", "scaled",   "transposed", "other"};
+  constexpr std::string_view kNames[] = {"equal",      "rounding",      "row order", "rows of other heads",
+                                         "head order", "rows permuted", "scaled",    "transposed",
+                                         "other"};
   return kNames[static_cast<std::size_t>(relation)];
 }
 

@@ -58,6 +58,36 @@ std::vector<std::int64_t> head_order(const BlockShape& shape, std::span<const fl
   return order;
 }
 
+// Rows in an order made for heads of another width. Most are excluded by the first columns.
+bool find_row_width(const BlockShape& shape, std::span<const float> first, std::span<const float> second,
+                    double tolerance, WeightComparison& result) {
+  const auto error_over = [&](const std::vector<std::int64_t>& from, std::int64_t cols) {
+    double difference = 0, size = 0;
+    for (std::int64_t row = 0; row < shape.rows; ++row) {
+      const auto right = first.subspan(at(from[at(row)] * shape.cols), at(cols));
+      const auto got = second.subspan(at(row * shape.cols), at(cols));
+      for (std::size_t i = 0; i < right.size(); ++i) {
+        const double d = right[i] - static_cast<double>(got[i]);
+        difference += d * d;
+        size += static_cast<double>(right[i]) * right[i];
+      }
+    }
+    return size > 0 ? std::sqrt(difference / size) : INFINITY;
+  };
+  for (const int width : other_head_widths(shape.rows, shape.head_dim)) {
+    for (const RowMistake mistake : {RowMistake::kRead, RowMistake::kWritten}) {
+      const auto from = misplaced_rows(mistake, shape.rows, shape.head_dim, width, RopePairing::kHalfSplit);
+      // A few columns hold less of the rounding than all do, or more.
+      if (error_over(from, std::min(shape.cols, kMatchedColumns)) > 2 * tolerance) continue;
+      if (error_over(from, shape.cols) > tolerance) continue;
+      result.row_mistake = mistake;
+      result.row_width = width;
+      return true;
+    }
+  }
+  return false;
+}
+
 double best_factor(std::span<const float> first, std::span<const float> second) {
   double product = 0, size = 0;
   for (std::size_t i = 0; i < first.size(); ++i) {
@@ -104,6 +134,10 @@ void relate(const BlockShape& shape, std::span<const float> first, std::span<con
         return explained(WeightRelation::kRowOrder);
       }
     }
+  }
+  const bool rotates_whole = shape.head_dim > 0 && shape.rotary_dim == shape.head_dim;
+  if (rotates_whole && find_row_width(shape, first, second, tolerance, result)) {
+    return explained(WeightRelation::kRowWidth);
   }
   if (shape.head_dim > 0) {
     result.head_order = head_order(shape, first, second, tolerance);

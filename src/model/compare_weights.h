@@ -20,7 +20,8 @@ struct BlockShape {
 /// Relative rounding of a stored type against exact weights.
 [[nodiscard]] double rounding_of(DataType type);
 
-/// Sets relation, error, factor and head order of `result`. `tolerance`: relative, by the stored types.
+/// Sets relation, error, and what the relation measures, of `result`. `tolerance`: relative, by the stored
+/// types.
 void relate(const BlockShape& shape, std::span<const float> first, std::span<const float> second,
             double tolerance, WeightComparison& result);
 

@@ -68,6 +68,11 @@ std::vector<bool> AttentionCall::visible_keys(const MaskSpec& declared, std::int
   return visible;
 }
 
+std::int64_t AttentionCall::num_zero_keys(std::int64_t i) const {
+  if (!in_.q_coords[at(i)].valid) return 0;
+  return deviation_.num_zero_keys + seen_.num_zero_keys;
+}
+
 PairScore AttentionCall::pair_score(int h, std::int64_t i, std::int64_t j, bool visible) const {
   double bias = has_bias() ? in_.bias(bias_head(h), i, j) : 0.0;
   if (bias == -kInfinity || (deviation_.bias_hides && bias != 0)) {

@@ -43,6 +43,8 @@ class AttentionCall {
 
   /// Which keys query row i sees under `mask`, bias aside.
   std::vector<bool> visible_keys(const MaskSpec& mask, std::int64_t i) const;
+  /// Keys and values of 0 that query row i reads besides.
+  std::int64_t num_zero_keys(std::int64_t i) const;
   PairScore pair_score(int h, std::int64_t i, std::int64_t j, bool visible) const;
   /// What dropout multiplies the weight by: 0 or 1 / (1 - rate).
   double keep_factor(int h, std::int64_t i, std::int64_t j, std::uint64_t seed_offset = 0) const;

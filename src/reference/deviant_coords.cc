@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 namespace sightline::reference {
 namespace {
@@ -60,6 +61,29 @@ void count_nonzero(const AttentionInputs& in, std::vector<TokenCoord>& kv) {
   }
 }
 
+/// What a ring holds that turned while slots of it were empty; the first call reads what it brought. The tape
+/// that runs through it: the tokens before it turned, the empty slots, the tokens since.
+void turn_early(const AttentionInputs& in, const Deviation& deviation, DeviantCoords& seen) {
+  if (in.num_cached == 0) return;
+  const std::int64_t first_end = in.append_begins.size() > 1 ? in.append_begins[1] : in.num_cached;
+  const auto first_call = std::span(in.kv_coords).first(static_cast<std::size_t>(first_end));
+  const std::int64_t num_first = std::ranges::count(first_call, true, &TokenCoord::valid);
+  const std::int64_t num_keys = std::ranges::count(in.kv_coords, true, &TokenCoord::valid);
+  const std::int64_t slots = deviation.early_ring_slots;
+  const std::int64_t num_before = std::max(num_first, slots - deviation.early_ring_empty);
+  if (num_keys <= num_before) return;
+  const std::int64_t num_empty = std::max<std::int64_t>(0, slots - num_before);
+  const std::int64_t begin = num_keys + num_empty - slots;  // of what the ring holds of the tape
+  std::int64_t ordinal = 0;
+  for (TokenCoord& coord : seen.kv) {
+    if (!coord.valid) continue;
+    const std::int64_t on_tape = ordinal < num_before ? ordinal : ordinal + num_empty;
+    coord.valid = on_tape >= begin;
+    ++ordinal;
+  }
+  seen.num_zero_keys = std::min(num_empty, std::max<std::int64_t>(0, num_before + num_empty - begin));
+}
+
 /// Pads become keys with the coordinates of the first token.
 void join_pads(std::vector<TokenCoord>& kv) {
   const auto first = std::ranges::find(kv, true, &TokenCoord::valid);
@@ -95,7 +119,7 @@ DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& i
     for (TokenCoord& coord : seen.q) coord.pos -= behind;
   }
   if (moves_chunks || num_unread > 0 || deviation.ring_slots > 0 || deviation.num_slots_kept > 0 ||
-      deviation.zero_keys_uncounted || pads_join) {
+      deviation.zero_keys_uncounted || deviation.early_ring_slots > 0 || pads_join) {
     seen.kv.assign(in.kv_coords.begin(), in.kv_coords.end());
   }
   if (moves_chunks) {
@@ -104,6 +128,7 @@ DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& i
   }
   if (deviation.zero_keys_uncounted) count_nonzero(in, seen.kv);
   if (deviation.ring_slots > 0) put_in_ring(deviation.ring_slots, seen.kv);
+  if (deviation.early_ring_slots > 0) turn_early(in, deviation, seen);
   if (pads_join) join_pads(seen.kv);
   for (std::int64_t j = 0; deviation.num_slots_kept > 0 && j < kv_len - deviation.num_slots_kept; ++j) {
     seen.kv[static_cast<std::size_t>(j)].valid = false;

@@ -11,6 +11,7 @@ namespace sightline::reference {
 /// Each empty where nothing deviates.
 struct DeviantCoords {
   std::vector<TokenCoord> q, kv;
+  std::int64_t num_zero_keys = 0;  ///< keys and values of 0 that every query of the call reads besides
 };
 
 DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& inputs,

@@ -1,6 +1,7 @@
 #include "sightline/reference/misread.h"
 
 #include <algorithm>
+#include <span>
 
 #include "sightline/reference/rotate.h"
 
@@ -38,6 +39,17 @@ std::vector<std::size_t> by_group(const HeadSpec& heads) {
   return order;
 }
 
+/// Component r of each token of `x` becomes from[r]; back: the inverse.
+void reorder(bool back, std::span<const std::int64_t> from, std::vector<double>& x) {
+  const std::vector<double> stored = x;
+  for (std::size_t token = 0; token < x.size(); token += from.size()) {
+    for (std::size_t r = 0; r < from.size(); ++r) {
+      const std::size_t right = token + at(from[r]), wrong = token + r;
+      x[back ? right : wrong] = stored[back ? wrong : right];
+    }
+  }
+}
+
 /// [tokens, heads, dim] whose memory is read as [heads, tokens, dim]; back: the inverse.
 void read_heads_first(bool back, int num_heads, int dim, std::vector<double>& x) {
   const std::vector<double> stored = x;
@@ -54,16 +66,36 @@ void read_heads_first(bool back, int num_heads, int dim, std::vector<double>& x)
 
 }  // namespace
 
+bool rearranges_features(const Deviation& d) {
+  return d.fused_layout != FusedLayout::kRight || d.row_mistake != RowMistake::kNone;
+}
+
+Deviation without_rearranging(const Deviation& deviation) {
+  Deviation rest = deviation;
+  rest.fused_layout = FusedLayout::kRight;
+  rest.row_mistake = RowMistake::kNone;
+  rest.q_row_width = rest.k_row_width = 0;
+  return rest;
+}
+
+Deviation only_rearranging(const Deviation& deviation) {
+  Deviation alone;
+  alone.fused_layout = deviation.fused_layout;
+  alone.row_mistake = deviation.row_mistake;
+  alone.q_row_width = deviation.q_row_width;
+  alone.k_row_width = deviation.k_row_width;
+  return alone;
+}
+
 bool misreads_inputs(const Deviation& d) {
   return d.cached_key_factor != 1 || d.cached_value_factor != 1 || d.value_factor != 1 || d.keys_as_values ||
-         d.fused_layout != FusedLayout::kRight;
+         rearranges_features(d);
 }
 
 Deviation as_read(const Deviation& deviation) {
-  Deviation rest = deviation;
+  Deviation rest = without_rearranging(deviation);
   rest.cached_key_factor = rest.cached_value_factor = rest.value_factor = 1;
   rest.keys_as_values = false;
-  rest.fused_layout = FusedLayout::kRight;
   rest.out_layout = OutLayout::kTokensFirst;
   return rest;
 }
@@ -72,6 +104,9 @@ MisreadInputs::MisreadInputs(const AttentionSpec& spec, const AttentionInputs& i
                              const Deviation& deviation)
     : heads_(spec.heads),
       rope_(spec.rope),
+      row_mistake_(deviation.row_mistake),
+      q_row_width_(deviation.q_row_width),
+      k_row_width_(deviation.k_row_width),
       fused_layout_(deviation.fused_layout),
       keys_as_values_(deviation.keys_as_values),
       cached_key_factor_(deviation.cached_key_factor),
@@ -95,6 +130,7 @@ Result<MisreadInputs> MisreadInputs::make(const AttentionSpec& spec, const Atten
   }
   MisreadInputs misread(spec, inputs, deviation);
   if (is_fused) misread.split_fused(false, misread.q_, misread.k_, misread.v_);
+  misread.reorder_rows(false, misread.q_, misread.k_);
   if (deviation.keys_as_values) {
     misread.v_ = misread.k_;
     if (spec.rope.cache_stage == CacheStage::kAfterRotation) {
@@ -152,6 +188,17 @@ void MisreadInputs::split_fused(bool back, std::vector<double>& q, std::vector<d
   }
 }
 
+// A permutation of each token's features; back: its inverse, which is its transpose.
+void MisreadInputs::reorder_rows(bool back, std::vector<double>& q, std::vector<double>& k) const {
+  if (row_mistake_ == RowMistake::kNone) return;
+  const auto rows = [&](int num_heads, int width) {
+    return misplaced_rows(row_mistake_, std::int64_t{num_heads} * heads_.qk_head_dim, heads_.qk_head_dim,
+                          width, rope_.pairing);
+  };
+  if (q_row_width_ > 0) reorder(back, rows(heads_.num_q_heads, q_row_width_), q);
+  if (k_row_width_ > 0) reorder(back, rows(heads_.num_kv_heads, k_row_width_), k);
+}
+
 // Its own transpose.
 void MisreadInputs::scale_cached(std::vector<double>& k, std::vector<double>& v) const {
   const auto k_count = std::min(k.size(), at(in_.num_cached * heads_.num_kv_heads * heads_.qk_head_dim));
@@ -177,6 +224,7 @@ void MisreadInputs::take_back(AttentionGradients& grads) const {
     for (std::size_t i = 0; i < grads.d_k.size(); ++i) grads.d_k[i] += grads.d_v[i];
     std::ranges::fill(grads.d_v, 0.0);
   }
+  reorder_rows(true, grads.d_q, grads.d_k);
   if (fused_layout_ != FusedLayout::kRight) split_fused(true, grads.d_q, grads.d_k, grads.d_v);
 }
 

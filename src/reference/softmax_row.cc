@@ -50,8 +50,7 @@ SoftmaxRow softmax_row(const AttentionCall& call, int h, std::int64_t i, const s
     if (pair.logit > largest) largest = pair.logit;
   }
   // Slots of 0 score 0 and add nothing to the output.
-  const std::int64_t num_zero_keys =
-      call.in().q_coords[at(i)].valid ? call.deviation().num_zero_keys : std::int64_t{0};
+  const std::int64_t num_zero_keys = call.num_zero_keys(i);
   if (num_zero_keys > 0) largest = std::max(largest, 0.0);
   if (largest == -kInfinity && !has_nan) {
     row.is_empty = true;

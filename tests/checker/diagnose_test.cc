@@ -7,6 +7,7 @@
 
 #include "checker/observed.h"
 #include "sightline/base/half.h"
+#include "sightline/checker/named_fault.h"
 #include "sightline/faults/catalogue.h"
 #include "sightline/faults/fault_table.h"
 
@@ -153,6 +154,13 @@ TEST(DiagnoseTest, FormsThatRealReleasesHadAreNamed) {
                  o.spec.rope.scaling.original_context = 32;
                }),
         formula);
+  // A ring fills in calls after the first, be they of one token; what it lost and what is empty is measured.
+  const std::vector<std::int64_t> by_token{0, 2, 3, 4, 5, 6, 7, 8};
+  for (const char* text : {"cache.ring_wrap/early:slots=5", "cache.ring_wrap/early:slots=6,empty=2",
+                           "cache.ring_wrap/early:slots=7,empty=3"}) {
+    const std::string mask = fmt::format("causal & window({})", parse_fault(text)->value("slots"));
+    named(probes(mask.c_str(), by_token, text, nothing), text);
+  }
   // Beside a sink a constant a row does not cancel: the frontier is wrong and ALiBi's distances are right.
   for (const char* text : {"mask.top_left_alignment/alibi_right", "mask.stale_or_misbound/previous_mask"}) {
     named(probes("causal", {0, 3, 6}, text,
@@ -162,6 +170,33 @@ TEST(DiagnoseTest, FormsThatRealReleasesHadAreNamed) {
                    o.spec.score.sink_logits = {1, 0, 2, -1};
                  }),
           text);
+  }
+}
+
+// Rows of q, of k or of both in the order of other heads, on either way: 6 heads of 12 over 3 key heads.
+// Where a width is twice or half the right one both ways are the same permutation.
+TEST(DiagnoseTest, RowsInTheOrderOfOtherHeadsAreNamedWithTheirWidth) {
+  AttentionSpec spec = usual_spec("causal");
+  spec.heads = {6, 3, 12, 6};
+  spec.rope.rotary_dim = 12;
+  for (const char* text : {"rope.pairing/rows_read:width=18", "rope.pairing/rows_read:width=4",
+                           "rope.pairing/query_rows_read:width=2", "rope.pairing/key_rows_read:width=36",
+                           "rope.pairing/rows_written:width=18", "rope.pairing/query_rows_written:width=72",
+                           "rope.pairing/key_rows_written:width=4"}) {
+    for (const RopePairing pairing : {RopePairing::kHalfSplit, RopePairing::kInterleaved}) {
+      spec.rope.pairing = pairing;
+      const Fault fault = parse_fault(text).value();
+      std::vector<Observation> seen;
+      for (const std::uint64_t seed : {31U, 32U}) {
+        seen.push_back(random_observation(spec, 9, {0, 4, 6}, 9, seed));
+        observe(seen.back(), std::span(&fault, 1));
+      }
+      const Report report = diagnose(seen).value();
+      ASSERT_EQ(report.faults.size(), 1U) << text << "\n" << to_text(report);
+      EXPECT_EQ(full_name(report.faults[0]), text_of_name(text)) << to_text(report);
+      EXPECT_EQ(report.faults[0].parameters[0].value, fault.values[0]) << to_text(report);
+      EXPECT_TRUE(report.faults[0].certain) << to_text(report);
+    }
   }
 }
 

@@ -57,6 +57,9 @@ class FaultScene {
       call_.v = reference::RandomCall(call_.spec, 0, kNumTokens, 4).v;
     }
     if (kind.variant == "rotated_halves" || kind.variant == "rotated_neighbours") call_.spec.rope = {};
+    if (kind.variant.ends_with("rows_read") || kind.variant.ends_with("rows_written")) {
+      call_.spec.rope.rotary_dim = call_.spec.heads.qk_head_dim;
+    }
     if (kind.variant == "partner") call_.spec.rope.pairing = RopePairing::kHalfSplit;
     if (kind.variant == "positions") {
       for (std::int64_t& p : rope_pos_) p += 1000;  // half types hold the small ones

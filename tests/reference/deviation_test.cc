@@ -84,6 +84,46 @@ TEST(CacheDeviationTest, ARingMasksTheNewestKeyOfEachSlotByItsSlot) {
   }
 }
 
+// The state table of huggingface/transformers#37574: a ring of 4 slots, a prompt of 2, then a token a call.
+TEST(CacheDeviationTest, ARingThatTurnsEarlyLosesItsOldestKeyAndReadsAnEmptySlotUntilItLeaves) {
+  struct Row {
+    std::int64_t position;
+    const char* seen;  // of the keys so far
+    int zeros;
+  };
+  const auto expect = [](std::int64_t prompt, std::int64_t empty, const std::vector<Row>& rows) {
+    for (const Row& row : rows) {
+      const std::int64_t num_keys = row.position + 1;
+      RandomCall call(small_spec("causal & window(4)", {1, 1, 2, 8}), row.position, num_keys, 4);
+      call.v.assign(static_cast<std::size_t>(num_keys * 8), 0.0);
+      for (std::int64_t j = 0; j < num_keys; ++j) call.v[static_cast<std::size_t>(j * 8 + j)] = 1;
+      AttentionInputs in = call.inputs();
+      std::vector<std::int64_t> begins{0};
+      for (std::int64_t begin = prompt; begin < num_keys; ++begin) begins.push_back(begin);
+      in.append_begins = begins;
+      in.num_cached = row.position;
+      const Numbers out =
+          attention_forward(call.spec, in, {}, {.early_ring_slots = 4, .early_ring_empty = empty})
+              .value()
+              .out;
+      // As many scores of 0 join the denominator.
+      const AttentionOutputs right = attention_forward(call.spec, in, {.scores = true}).value();
+      double sum = row.zeros;
+      for (std::int64_t j = 0; j < num_keys; ++j) {
+        if (row.seen[j] == '1') sum += std::exp(right.scores[static_cast<std::size_t>(j)]);
+      }
+      for (std::int64_t j = 0; j < num_keys; ++j) {
+        const double score = right.scores[static_cast<std::size_t>(j)];
+        EXPECT_NEAR(out[static_cast<std::size_t>(j)], row.seen[j] == '1' ? std::exp(score) / sum : 0.0, 1e-14)
+            << "position " << row.position << ", key " << j;
+      }
+    }
+  };
+  expect(2, 1, {{2, "111", 0}, {3, "0111", 1}, {4, "00111", 1}, {5, "000111", 1}, {6, "0001111", 0}});
+  expect(2, 2, {{2, "011", 2}, {3, "0011", 2}, {4, "00111", 1}, {5, "001111", 0}});
+  expect(4, 1, {{4, "01111", 0}, {5, "001111", 0}});  // a prompt that fills it leaves nothing empty
+}
+
 TEST(CacheDeviationTest, SumsToBase2MergedAsNaturalOnesFavourTheLargerPart) {
   const RandomCall call(small_spec("all", {1, 1, 4, 3}), 3, 5, 5);
   AttentionInputs in = call.inputs();

@@ -29,7 +29,7 @@ bool answer(checker::Subject& engine, Observation& o, std::span<const Fault> fau
   o.out.clear();
   o.lse.clear();
   const Result<checker::Faulted> faulted = checker::plant_all(o, faults);
-  if (!faulted || !(faulted->deviation == reference::Deviation{}) || faulted->fused) return false;
+  if (!faulted || !(faulted->deviation == reference::Deviation{}) || faulted->rearranged) return false;
   for (const checker::FaultedCall& planted : faulted->calls.all()) {
     std::vector<std::int64_t> rows(static_cast<std::size_t>(planted.q_end - planted.q_begin));
     std::iota(rows.begin(), rows.end(), planted.q_begin);

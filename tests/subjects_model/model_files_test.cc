@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/model_fixtures.h"
+#include "sightline/spec/row_order.h"
 
 namespace sightline::subjects {
 namespace {
@@ -64,6 +65,37 @@ TEST_F(ModelFilesTest, RowsInTheOtherOrderAreAPairingFault) {
   ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
   EXPECT_EQ(report.faults.front().slug, "rope.pairing");
   EXPECT_TRUE(report.faults.front().certain);
+}
+
+TEST_F(ModelFilesTest, RowsOrderedForOtherHeadsArePairingFaultsWithTheirWidth) {
+  const AttentionSpec& attention = model_.spec.layers.front().attention;
+  const HeadSpec& heads = attention.heads;
+  const auto misplaced = [&](TestModel model, const std::string& block, RowMistake mistake, int width) {
+    const int num_heads = block == "q" ? heads.num_q_heads : heads.num_kv_heads;
+    const auto from = misplaced_rows(mistake, std::int64_t{num_heads} * heads.qk_head_dim, heads.qk_head_dim,
+                                     width, RopePairing::kHalfSplit);
+    return with_rows(std::move(model), block,
+                     [&](std::int64_t i) { return from[static_cast<std::size_t>(i)]; });
+  };
+  const auto expect = [&](const TestModel& wrong, std::string_view variant, int width) {
+    const Report report = against(folder(wrong, llama_config(model_.spec)));
+    ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
+    ASSERT_EQ(report.faults.size(), 1U) << to_text(report);
+    EXPECT_EQ(report.faults.front().slug, "rope.pairing");
+    EXPECT_EQ(report.faults.front().variant, variant);
+    ASSERT_EQ(report.faults.front().parameters.size(), 1U);
+    EXPECT_EQ(report.faults.front().parameters.front().value, width);
+    EXPECT_TRUE(report.faults.front().certain);
+  };
+  // Of twice or half the right width both ways are the same permutation, and called that of a reader.
+  const RowMistake read = RowMistake::kRead, written = RowMistake::kWritten;
+  const int both = 2 * heads.qk_head_dim, of_k = heads.num_kv_heads * heads.qk_head_dim;
+  const int of_q = heads.num_q_heads * heads.qk_head_dim;
+  ASSERT_GE(of_q, 4 * heads.qk_head_dim);
+  expect(misplaced(misplaced(model_, "q", read, both), "k", read, both), "rows_read", both);
+  expect(misplaced(model_, "k", read, of_k), "key_rows_read", of_k);
+  expect(misplaced(model_, "q", read, of_q), "query_rows_read", of_q);
+  expect(misplaced(model_, "q", written, of_q), "query_rows_written", of_q);
 }
 
 TEST_F(ModelFilesTest, WhatTheFilesSayOtherwiseIsNamedWithItsNumber) {

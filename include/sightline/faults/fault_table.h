@@ -30,6 +30,18 @@ enum class FaultGroup : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(FaultGroup group);
 
+/// What an observation must hold for a row to show in it; rows of the group of gradients need gradients
+/// besides.
+enum class FaultNeed : std::uint8_t {
+  kNothing,
+  kCachedKeys,    ///< calls on keys of calls before
+  kBias,          ///< an additive mask
+  kZeroKey,       ///< a key that is 0
+  kNanGradient,   ///< a last row of gradients that is NaN
+  kZeroGradient,  ///< gradients that are 0 throughout
+  kPaddingBehind  ///< padding behind the last token
+};
+
 struct FaultParameter {
   std::string_view name;
   double value = 0;  ///< default
@@ -47,6 +59,8 @@ struct FaultKind {
   std::string_view what;  ///< one line for people
   std::vector<FaultParameter> parameters;
   bool is_oracle_only = false;  ///< a spec can say it, but only the oracle runs such a spec
+  FaultNeed needs = FaultNeed::kNothing;
+  bool is_unlikely = false;  ///< of explanations that fit alike it is not the simplest
 
   Result<void> (*on_spec)(const Fault&, AttentionSpec&) = nullptr;
   Result<void> (*on_call)(const Fault&, CallCoords&) = nullptr;

@@ -7,6 +7,7 @@
 
 #include "sightline/base/error.h"
 #include "sightline/model/model_info.h"
+#include "sightline/spec/row_order.h"
 
 namespace sightline {
 
@@ -15,6 +16,7 @@ enum class WeightRelation : std::uint8_t {
   kEqual,         ///< to the last bit
   kRounding,      ///< within what the stored types explain
   kRowOrder,      ///< rotary rows of each head stand as neighbours here and as halves there
+  kRowWidth,      ///< rows were put into another order for heads of another width
   kHeadOrder,     ///< whole heads are permuted
   kRowsPermuted,  ///< rows of q, k and v together are permuted: another layout of a fused projection
   kScaled,        ///< times a constant
@@ -29,6 +31,8 @@ struct WeightComparison {
   WeightRelation relation = WeightRelation::kEqual;
   double relative_error = 0;  ///< root mean square of the difference over that of the weights, as they stand
   double factor = 1;          ///< of kScaled
+  RowMistake row_mistake = RowMistake::kNone;  ///< of kRowWidth: on the way from the first file to the second
+  int row_width = 0;                           ///< of kRowWidth: rows taken for one head
   std::vector<std::int64_t>
       head_order;  ///< of kHeadOrder: head h of the first is head_order[h] of the second
 };

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "sightline/spec/mask.h"
+#include "sightline/spec/row_order.h"
 
 namespace sightline::reference {
 
@@ -124,6 +125,11 @@ struct Deviation {
   std::int64_t ring_slots = 0;
   /// Above 0: as many slots, written with all keys of the call before any of its queries reads.
   std::int64_t num_slots_kept = 0;
+  /// Above 0: a ring of as many slots, which the first call fills as far as it has tokens; each later token
+  /// pushes the oldest slot out once no more than `early_ring_empty` are empty, where it should fill them
+  /// first. Empty slots, keys and values of 0, are read until they leave.
+  std::int64_t early_ring_slots = 0;
+  std::int64_t early_ring_empty = 1;
 
   /// Keys and values of 0 that every query reads besides its own: slots behind the written ones.
   std::int64_t num_zero_keys = 0;
@@ -135,6 +141,10 @@ struct Deviation {
   bool keys_as_values = false;
   /// Features of q, k and v, for calls whose queries are all of their keys.
   FusedLayout fused_layout = FusedLayout::kRight;
+  /// Features of q or of k stand as a projection gives them whose rows were ordered for heads of another
+  /// width; 0: rightly.
+  RowMistake row_mistake = RowMistake::kNone;
+  int q_row_width = 0, k_row_width = 0;
   /// Of `out` alone, over the rows of the call.
   OutLayout out_layout = OutLayout::kTokensFirst;
   bool bias_is_ignored = false;

@@ -1,6 +1,7 @@
 // Deviations that read the arrays of a call otherwise than they were meant: scales of a cache left out, keys
-// in place of values, fused features split wrongly, outputs laid out wrongly. The oracle applies them by
-// itself; who predicts only some rows of a call applies them to the whole arrays first.
+// in place of values, fused features split wrongly, features of q and k in another order, outputs laid out
+// wrongly. The oracle applies them by itself; who predicts only some rows of a call applies them to the whole
+// arrays first.
 #pragma once
 
 #include <vector>
@@ -11,6 +12,11 @@ namespace sightline::reference {
 
 /// True when q, k or v are read otherwise under `deviation`.
 [[nodiscard]] bool misreads_inputs(const Deviation& deviation);
+/// True when features are read at other places, whatever the call.
+[[nodiscard]] bool rearranges_features(const Deviation& deviation);
+/// `deviation` with every feature where it is meant, and nothing else of it alone.
+[[nodiscard]] Deviation without_rearranging(const Deviation& deviation);
+[[nodiscard]] Deviation only_rearranging(const Deviation& deviation);
 /// `deviation` without what misreads inputs or outputs.
 [[nodiscard]] Deviation as_read(const Deviation& deviation);
 
@@ -35,10 +41,13 @@ class MisreadInputs {
  private:
   MisreadInputs(const AttentionSpec& spec, const AttentionInputs& inputs, const Deviation& deviation);
   void split_fused(bool back, std::vector<double>& q, std::vector<double>& k, std::vector<double>& v) const;
+  void reorder_rows(bool back, std::vector<double>& q, std::vector<double>& k) const;
   void scale_cached(std::vector<double>& k, std::vector<double>& v) const;
 
   HeadSpec heads_;
   RopeSpec rope_;
+  RowMistake row_mistake_;
+  int q_row_width_, k_row_width_;
   FusedLayout fused_layout_;
   bool keys_as_values_;
   double cached_key_factor_, cached_value_factor_, value_factor_;

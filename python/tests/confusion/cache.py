@@ -40,6 +40,38 @@ class RingAllRotated(Planted, Attention):
         return queries % slots, keys % slots
 
 
+@plants("cache.ring_wrap", "turned early", masks=("window",), chunks=True, alibi=False, bias=False,
+        shows=("out", "lse"))
+class RingTurnedEarly(Planted, Attention):
+    """A ring as large as the window, zeros to begin with, that turns while some of its slots are still zeros."""
+
+    @classmethod
+    def prepare(cls, rng, m):
+        size = size_of(m.mask, "window")
+        return m, {"empty": int(rng.integers(1, min(3, size - 1) + 1))}
+
+    def store(self, call, k, v):
+        super().store(call, k, v)
+        new = [t for t in range(call.begin, call.end) if self.m.kv.valid[t]]
+        if call.index == 0:
+            self.ring, self.pushes = new, False
+            return
+        slots = size_of(self.m.mask, "window")
+        for token in new:
+            if not self.pushes and len(self.ring) >= slots - self.parameters["empty"]:
+                self.ring, self.pushes = (self.ring + [None] * slots)[:max(slots, len(self.ring))], True
+            self.ring = self.ring + [token]
+            if self.pushes:
+                self.ring = self.ring[-slots:]
+
+    def visible(self, call):
+        return super().visible(call) & (np.isin(self.held, [t for t in self.ring if t is not None]) |
+                                        (call.index == 0))[None, None, :]
+
+    def beside(self, top):
+        return super().beside(top) + self.ring.count(None) * np.exp(-top)
+
+
 @plants("cache.valid_length", "newest unread", masks=("causal",), chunks=True)
 class NewestUnread(Planted, Attention):
     """The valid length is one short: the last written slot is not read."""

@@ -14,6 +14,67 @@ class PairingMixed(Planted, Attention):
         return "half_split" if self.m.rope["pairing"] == "interleaved" else "interleaved"
 
 
+def halves_to_file(x, width):
+    """[tokens, heads, dim] whose rows stand as halves of `width`, as neighbours."""
+    return x.reshape(len(x), -1, 2, width // 2).swapaxes(2, 3).reshape(x.shape)
+
+
+def file_to_halves(x, width):
+    return x.reshape(len(x), -1, width // 2, 2).swapaxes(2, 3).reshape(x.shape)
+
+
+class RowsOfOtherHeads(Planted, Attention):
+    """Rows of a projection go through a file as neighbours; one of the two ways takes heads for others."""
+    parts, on_the_way = ("q", "k"), "read"
+
+    @classmethod
+    def prepare(cls, rng, m):
+        rows = {"q": m.num_q_heads, "k": m.num_kv_heads}
+        least = min(rows[part] for part in cls.parts) * m.head_dim
+        widths = [w for w in range(2, least + 1, 2) if least % w == 0 and w != m.head_dim]
+        if cls.on_the_way == "written":
+            widths.remove(2)  # of q and k alike that is the other pairing
+        return m, {"width": int(rng.choice(widths))}
+
+    def project(self, x):
+        width, right, x = self.parameters["width"], self.m.head_dim, dict(x)
+        written, read = (width, right) if self.on_the_way == "written" else (right, width)
+        neighbours = self.m.rope["pairing"] == "interleaved"
+        for part in self.parts:
+            halves = file_to_halves(x[part], right) if neighbours else x[part]
+            halves = file_to_halves(halves_to_file(halves, written), read)
+            x[part] = halves_to_file(halves, right) if neighbours else halves
+        return x
+
+
+ROWS = {"rope": True, "partial": False, "masks": PLAIN, "shows": ("out", "lse")}
+
+
+@plants("rope.pairing", "rows put back for other heads", **ROWS)
+class RowsRead(RowsOfOtherHeads):
+    pass
+
+
+@plants("rope.pairing", "rows of k put back for other heads", **ROWS)
+class KeyRowsRead(RowsOfOtherHeads):
+    parts = ("k",)
+
+
+@plants("rope.pairing", "rows of q put back for other heads", **ROWS)
+class QueryRowsRead(RowsOfOtherHeads):
+    parts = ("q",)
+
+
+@plants("rope.pairing", "rows written for other heads", **ROWS)
+class RowsWritten(RowsOfOtherHeads):
+    on_the_way = "written"
+
+
+@plants("rope.pairing", "rows of k written for other heads", **ROWS)
+class KeyRowsWritten(RowsOfOtherHeads):
+    parts, on_the_way = ("k",), "written"
+
+
 @plants("rope.partial_dim", "all dimensions", rope=True, partial=True, masks=PLAIN)
 class AllDimensions(Planted, Attention):
     """The factor is not read: the whole head turns."""

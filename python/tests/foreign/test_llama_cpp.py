@@ -104,8 +104,9 @@ def test_rows_permuted_with_another_number_of_heads_are_named(tmp_path, part, ow
     model = sl.Model(random_file(tmp_path))
     theirs = random_file(tmp_path, name="theirs.gguf", tensors=reordered(part, SIZES[own], taken))
     report = model.diagnose(texts(1), logprobs(theirs, texts(1), **F32_CACHE))
-    variant = "key_rows" if part == "attn_k" else "query_rows"
-    assert named(report, f"rope.pairing/{variant}", heads=taken).certain, str(report)
+    variant = "key_rows_written" if part == "attn_k" else "query_rows_written"
+    width = SIZES[own] * SIZES["head_dim"] // taken
+    assert named(report, f"rope.pairing/{variant}", width=width).certain, str(report)
 
 
 def test_rows_left_in_halves_are_another_pairing(tmp_path):

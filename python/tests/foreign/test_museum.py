@@ -16,13 +16,9 @@ PARAMETERS = {
     "32_cache.ring_wrap_litgpt_0.5.12": {"slots": 4},
     "53_mask.window_off_by_one_onnxruntime_1.22.1": {"keys": 1},
     "55_mask.fill_value_onnxruntime_1.25.1": {"fill": -2},
+    "61_cache.ring_wrap_transformers_4.51.3": {"slots": 4, "empty": 1},
     "62_score.scale_transformers_4.57.6": {"factor": 2},
-}
-
-# What the checker does not name yet, and what it would have to know.
-UNNAMED = {
-    "61_cache.ring_wrap_transformers_4.51.3": "no row of the fault table turns a ring one token early",
-    "66_rope.pairing_transformers_4.42.4": "no row of the fault table puts rows back for another number of heads",
+    "66_rope.pairing_transformers_4.42.4": {"width": 8},
 }
 
 CASES = museum.cases()
@@ -38,12 +34,7 @@ def report_on(path, mended=False):
     return museum_words.explain(*museum.answers(path, mended))
 
 
-def case(path):
-    reason = UNNAMED.get(path.stem)
-    return pytest.param(path, marks=pytest.mark.xfail(strict=True, reason=reason) if reason else (), id=path.stem)
-
-
-@pytest.mark.parametrize("path", [case(p) for p in CASES if museum.slug_of(p)])
+@pytest.mark.parametrize("path", [p for p in CASES if museum.slug_of(p)], ids=lambda p: p.stem)
 def test_a_real_faulty_release_is_named_first(path):
     report = report_on(path)
     assert report.verdict == "fault", str(report)

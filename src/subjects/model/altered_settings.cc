@@ -1,7 +1,8 @@
 #include "subjects/model/altered_settings.h"
 
 #include <algorithm>
-#include <array>
+
+#include "sightline/spec/row_order.h"
 
 namespace sightline::subjects {
 namespace {
@@ -31,26 +32,9 @@ Result<void> yarn(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
-// Row `row` of a matrix in halves, [heads, 2, dim / 2], once it is permuted to neighbours, [heads, dim / 2,
-// 2].
-std::int64_t row_among_neighbours(std::int64_t row, std::int64_t dim) {
-  const std::int64_t head = row / dim, within = row % dim, half = dim / 2;
-  return head * dim + 2 * (within % half) + within / half;
-}
-
-// A converter that takes rows for those of `heads` heads writes row r of halves to row_among_neighbours(r,
-// rows / heads); a program that knows the right heads takes it back by the right dim.
-RowChange permuted(std::string_view name, std::int64_t rows, std::int64_t right_dim, double heads) {
-  const auto count = static_cast<std::int64_t>(heads);
-  if (count < 1 || rows % count != 0 || (rows / count) % 2 != 0 || rows / count == right_dim) return {};
-  std::vector<std::int64_t> from(static_cast<std::size_t>(rows)), written(from.size());
-  for (std::int64_t r = 0; r < rows; ++r)
-    written[static_cast<std::size_t>(row_among_neighbours(r, rows / count))] = r;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    from[static_cast<std::size_t>(r)] = written[static_cast<std::size_t>(row_among_neighbours(r, right_dim))];
-  }
-  return [from = std::move(from), suffix = std::string(name)](std::string_view tensor,
-                                                              StridedView<float, 2> view) {
+// What the engine projects are halves, whatever the file's order of rows.
+RowChange in_order(std::string_view suffix, std::vector<std::int64_t> from) {
+  return [from = std::move(from), suffix](std::string_view tensor, StridedView<float, 2> view) {
     if (!tensor.ends_with(suffix)) return;
     std::vector<float> old(from.size());
     for (std::int64_t i = 0; i < view.shape[0]; ++i) {
@@ -67,21 +51,8 @@ bool all_layers_alike(const ModelSpec& model) {
   });
 }
 
-RowChange key_rows(double heads, const ModelSpec& model) {
-  if (!all_layers_alike(model)) return {};
-  const HeadSpec& h = model.layers.front().attention.heads;
-  return permuted(".k", std::int64_t{h.num_kv_heads} * h.qk_head_dim, h.qk_head_dim, heads);
-}
-
-RowChange query_rows(double heads, const ModelSpec& model) {
-  if (!all_layers_alike(model)) return {};
-  const HeadSpec& h = model.layers.front().attention.heads;
-  return permuted(".q", std::int64_t{h.num_q_heads} * h.qk_head_dim, h.qk_head_dim, heads);
-}
-
 FaultKind row(std::string_view slug, std::string_view variant, std::string_view what,
-              std::vector<FaultParameter> parameters,
-              Result<void> (*on_spec)(const Fault&, AttentionSpec&) = nullptr) {
+              std::vector<FaultParameter> parameters, Result<void> (*on_spec)(const Fault&, AttentionSpec&)) {
   FaultKind kind;
   kind.slug = slug;
   kind.variant = variant;
@@ -94,38 +65,64 @@ FaultKind row(std::string_view slug, std::string_view variant, std::string_view 
 
 }  // namespace
 
-std::span<const AlteredSetting> altered_settings() {
-  static const std::vector<AlteredSetting> kRows = {
-      {row("rope.scaling_missing", "linear", "all angles are divided by another number than the file says",
-           {{"factor", 2, "the number"}}, linear)},
-      {row("rope.scaling_missing", "yarn", "frequencies are scaled by YaRN where the file says otherwise",
-           {{"factor", 4, "of the extension"}, {"original_context", 4096, "tokens trained on", true}}, yarn)},
-      {row("rope.pairing", "key_rows", "rows of k were permuted as those of another number of heads",
-           {{"heads", 1, "the number taken", true}}),
-       key_rows},
-      {row("rope.pairing", "query_rows", "rows of q were permuted as those of another number of heads",
-           {{"heads", 1, "the number taken", true}}),
-       query_rows},
+std::span<const FaultKind> altered_settings() {
+  static const std::vector<FaultKind> kRows = {
+      row("rope.scaling_missing", "linear", "all angles are divided by another number than the file says",
+          {{"factor", 2, "the number"}}, linear),
+      row("rope.scaling_missing", "yarn", "frequencies are scaled by YaRN where the file says otherwise",
+          {{"factor", 4, "of the extension"}, {"original_context", 4096, "tokens trained on", true}}, yarn),
   };
   return kRows;
 }
 
-const AlteredSetting* altered_setting(const FaultKind* kind) {
-  const auto found =
-      std::ranges::find(altered_settings(), kind, [](const AlteredSetting& s) { return &s.kind; });
-  return found == altered_settings().end() ? nullptr : &*found;
+bool moves_rows(const FaultKind& kind) {
+  return !kind.parameters.empty() && kind.parameters.front().name == "width";
 }
 
-std::vector<double> head_counts_of_rows(const ModelSpec& model, bool of_keys) {
-  const HeadSpec& h = model.layers.front().attention.heads;
-  const int own = of_keys ? h.num_kv_heads : h.num_q_heads;
-  // The other count, their ratio (ggml-org/llama.cpp#3364), one matrix, and rows that were left in halves.
-  std::vector<double> counts;
-  for (const int count : {of_keys ? h.num_q_heads : h.num_kv_heads, h.num_q_heads / h.num_kv_heads, 1,
-                          own * h.qk_head_dim / 2}) {
-    if (count != own && std::ranges::find(counts, count) == counts.end()) counts.push_back(count);
+RowChange moved_rows(const Fault& fault, const ModelSpec& model) {
+  if (!moves_rows(*fault.kind) || !all_layers_alike(model)) return {};
+  const AttentionSpec& attention = model.layers.front().attention;
+  reference::Deviation moved;
+  if (!plant(fault, attention, moved)) return {};
+  const HeadSpec& heads = attention.heads;
+  const auto order = [&](int num_heads, int width) {
+    return misplaced_rows(moved.row_mistake, std::int64_t{num_heads} * heads.qk_head_dim, heads.qk_head_dim,
+                          width, RopePairing::kHalfSplit);
+  };
+  RowChange queries, keys;
+  if (moved.q_row_width > 0) queries = in_order(".q", order(heads.num_q_heads, moved.q_row_width));
+  if (moved.k_row_width > 0) keys = in_order(".k", order(heads.num_kv_heads, moved.k_row_width));
+  return one_after_other(std::move(queries), keys);
+}
+
+RowChange one_after_other(RowChange first, const RowChange& then) {
+  if (!first) return then;
+  if (!then) return first;
+  return [first = std::move(first), then](std::string_view name, StridedView<float, 2> rows) {
+    first(name, rows);
+    then(name, rows);
+  };
+}
+
+std::vector<double> usual_row_widths(const FaultKind& kind, const ModelSpec& model) {
+  const HeadSpec& heads = model.layers.front().attention.heads;
+  const int q_rows = heads.num_q_heads * heads.qk_head_dim, k_rows = heads.num_kv_heads * heads.qk_head_dim;
+  // Rows of k counted by the query heads or by their ratio (ggml-org/llama.cpp#3364), those of q by the
+  // others; the number of heads taken for half a width (huggingface/transformers#31766); one matrix; rows not
+  // moved.
+  std::vector<double> widths;
+  const auto add = [&](int width) {
+    reference::Deviation ignored;
+    const Fault fault{&kind, {static_cast<double>(width)}};
+    if (std::ranges::count(widths, fault.values.front()) > 0) return;
+    if (plant(fault, model.layers.front().attention, ignored)) widths.push_back(fault.values.front());
+  };
+  for (const int heads_taken : {heads.num_q_heads, heads.num_kv_heads, heads.group_size(), 1}) {
+    add(k_rows / heads_taken);
+    add(q_rows / heads_taken);
+    add(2 * heads_taken);
   }
-  return counts;
+  return widths;
 }
 
 }  // namespace sightline::subjects

@@ -1,7 +1,6 @@
-// What else than a fault of the table sets a program apart from the file that it runs: settings stated on its
-// command line (`--rope-scaling`, `--rope-freq-scale`), and a copy of the file whose rows of q or k a
-// converter put in another order. Rows in the form of the fault table, under its slugs; only whole models
-// have them.
+// What sets a program apart from the file that it runs, for whole models alone: settings stated on its
+// command line (`--rope-scaling`, `--rope-freq-scale`) as rows in the form of the fault table, under its
+// slugs, and rows of the table that a converter or reader plants in the order of q and k.
 #pragma once
 
 #include <span>
@@ -13,17 +12,17 @@
 
 namespace sightline::subjects {
 
-struct AlteredSetting {
-  FaultKind kind;  ///< its on_spec changes each layer; null where on_rows does
-  /// The same as a change of projected rows; nothing where the value does not apply to the model.
-  RowChange (*on_rows)(double value, const ModelSpec& model) = nullptr;
-};
+/// Statements of a command line; the on_spec of each changes every layer.
+[[nodiscard]] std::span<const FaultKind> altered_settings();
 
-[[nodiscard]] std::span<const AlteredSetting> altered_settings();
-/// Null: a row of the fault table.
-[[nodiscard]] const AlteredSetting* altered_setting(const FaultKind* kind);
+/// True for rows of the fault table that put rows of q or k into another order.
+[[nodiscard]] bool moves_rows(const FaultKind& kind);
+/// Such a fault as a change of projected rows; nothing where it does not apply to the model.
+[[nodiscard]] RowChange moved_rows(const Fault& fault, const ModelSpec& model);
+/// Widths that programs have taken by mistake and that fit the model's rows.
+[[nodiscard]] std::vector<double> usual_row_widths(const FaultKind& kind, const ModelSpec& model);
 
-/// Numbers of heads with which a converter may have permuted rows that belong to other heads.
-[[nodiscard]] std::vector<double> head_counts_of_rows(const ModelSpec& model, bool of_keys);
+/// Either may be empty.
+[[nodiscard]] RowChange one_after_other(RowChange first, const RowChange& then);
 
 }  // namespace sightline::subjects

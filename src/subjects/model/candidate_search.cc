@@ -24,9 +24,9 @@ constexpr double kNearOwnBounds = 3.0;  // bounds
 std::vector<const FaultKind*> all_kinds() {
   std::vector<const FaultKind*> kinds;
   for (const FaultKind& kind : fault_table()) {
-    if (runs_in_engine(kind)) kinds.push_back(&kind);
+    if (runs_in_engine(kind) || moves_rows(kind)) kinds.push_back(&kind);
   }
-  for (const AlteredSetting& setting : altered_settings()) kinds.push_back(&setting.kind);
+  for (const FaultKind& kind : altered_settings()) kinds.push_back(&kind);
   return kinds;
 }
 

@@ -37,15 +37,6 @@ ModelMisfit compare(const ModelObservation& o, const std::vector<double>& ours,
   return misfit;
 }
 
-RowChange in_order(RowChange first, const RowChange& then) {
-  if (!first) return then;
-  if (!then) return first;
-  return [first = std::move(first), then](std::string_view name, StridedView<float, 2> rows) {
-    first(name, rows);
-    then(name, rows);
-  };
-}
-
 }  // namespace
 
 Result<std::optional<std::vector<double>>> ModelRunner::logprobs(const ModelObservation& o,
@@ -68,11 +59,10 @@ Result<std::optional<std::vector<double>>> ModelRunner::logprobs(const ModelObse
       return planted;
     };
   }
-  const AlteredSetting* const setting = fault ? altered_setting(fault->kind) : nullptr;
-  if (setting != nullptr && setting->on_rows != nullptr) {
-    RowChange change = setting->on_rows(fault->values.front(), model_.spec());
+  if (fault && moves_rows(*fault->kind)) {
+    RowChange change = moved_rows(*fault, model_.spec());
     if (!change) return std::nullopt;
-    hooks.change_rows = in_order(std::move(change), rounding);
+    hooks.change_rows = one_after_other(std::move(change), rounding);
     changes = true;
   }
   const std::int64_t length = std::ssize(o.ids);

@@ -109,6 +109,7 @@ class FilesReport {
 
   // Blocks by their relation: q and k of many layers are one finding.
   void add_weights() {
+    add_row_widths();
     for (const WeightRelation relation :
          {WeightRelation::kRowOrder, WeightRelation::kRowsPermuted, WeightRelation::kScaled,
           WeightRelation::kHeadOrder, WeightRelation::kTransposed, WeightRelation::kOther}) {
@@ -125,13 +126,53 @@ class FilesReport {
     has_rounding_ = rounded > 0;
   }
 
-  void add_relation(WeightRelation relation, const std::vector<const WeightComparison*>& blocks) {
+  // Rows of q and of k that were ordered for one width are one mistake, as are those of many layers.
+  void add_row_widths() {
+    struct Mistake {
+      RowMistake mistake = RowMistake::kNone;
+      int width = 0;
+      bool of_q = false, of_k = false;
+      std::vector<const WeightComparison*> blocks;
+    };
+    std::vector<Mistake> mistakes;
+    for (const WeightComparison& weight : comparison_.weights) {
+      if (weight.relation != WeightRelation::kRowWidth) continue;
+      auto found = std::ranges::find_if(mistakes, [&](const Mistake& m) {
+        return m.mistake == weight.row_mistake && m.width == weight.row_width;
+      });
+      if (found == mistakes.end()) {
+        found = mistakes.insert(mistakes.end(), {weight.row_mistake, weight.row_width, false, false, {}});
+      }
+      (weight.block == "q" ? found->of_q : found->of_k) = true;
+      found->blocks.push_back(&weight);
+    }
+    for (const Mistake& m : mistakes) {
+      const std::string_view which = m.of_q && m.of_k ? "" : m.of_q ? "query_" : "key_";
+      const std::string_view way = m.mistake == RowMistake::kRead ? "read" : "written";
+      const Result<Fault> fault =
+          parse_fault(fmt::format("rope.pairing/{}rows_{}:width={}", which, way, m.width));
+      if (!fault) {
+        has_unknown_ = true;
+        continue;
+      }
+      note_blocks(WeightRelation::kRowWidth, m.blocks);
+      report_.faults.push_back(checker::named_fault(*fault));
+      report_.faults.back().certain = m.blocks.size() > 1;  // two matrices in the same odd order
+    }
+  }
+
+  void note_blocks(WeightRelation relation, const std::vector<const WeightComparison*>& blocks) {
     const WeightComparison& first = *blocks.front();
     evidence(fmt::format("blocks are related by '{}', the first {}", to_string(relation), place_of(first)),
              static_cast<double>(blocks.size()));
     if (!report_.first_difference) {
       report_.first_difference = {place_of(first) + ", relative error", {}, 0, first.relative_error};
     }
+  }
+
+  void add_relation(WeightRelation relation, const std::vector<const WeightComparison*>& blocks) {
+    const WeightComparison& first = *blocks.front();
+    note_blocks(relation, blocks);
     const bool is_of_qk = std::ranges::all_of(
         blocks, [](const WeightComparison* w) { return w->block == "q" || w->block == "k"; });
     NamedFault* named = nullptr;
@@ -158,7 +199,7 @@ class FilesReport {
       return;
     }
     std::string names;
-    for (const NamedFault& named : report_.faults) names += (names.empty() ? "" : " and ") + named.slug;
+    for (const NamedFault& named : report_.faults) names += (names.empty() ? "" : " and ") + full_name(named);
     if (has_unknown_ || report_.faults.empty()) {
       report_.verdict = Verdict::kUnknown;
       report_.summary = "unknown: the files differ in ways that are no kind of the catalogue" +

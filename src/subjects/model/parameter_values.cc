@@ -46,7 +46,7 @@ ParameterValues parameter_values(const FaultKind& kind, const ModelSpec& model, 
   if (kind.variant == "yarn" || name == "taken") return on_grid({2, 4, 8, 16, 32}, 1.25, 64, 1.25);
   if (name == "factor" || name == "times") return on_grid({0.5, 2}, 0.125, 8, std::exp2(0.25));
   if (name == "offset") return {{0, 1, -1, 2, -2, 3, -3, 4, -4, 8, -8}};
-  if (name == "heads") return {head_counts_of_rows(model, kind.variant == "key_rows")};
+  if (name == "width") return {usual_row_widths(kind, model)};
   if (name == "window") return {whole_numbers(longest - 1), 1, true};
   if (name == "keys") {
     // A window that hides nothing of the text is none, which is another fault.
