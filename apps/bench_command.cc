@@ -1,6 +1,8 @@
 // sightline bench: calibrates the machine and prints every row as a fraction of its limit.
-#include <cstdlib>
 #include <filesystem>
+#include <iostream>
+#include <optional>
+#include <string>
 
 #include "apps/command.h"
 #include "apps/model_options.h"
@@ -51,6 +53,15 @@ void list_rows(Output& out) {
   }
 }
 
+// So that a program which compares us with others can let them run in between. The end of the input is a line
+// too.
+void wait_for_line(Output& err) {
+  err.print("ready\n");
+  static_cast<void>(err.flush());
+  std::string line;
+  std::getline(std::cin, line);
+}
+
 constexpr const char* kEpilog =
     "Rows are f32-causal-d64-T2048 (type, mask, head size, tokens), tg64 @ d4096 (llama-bench's names) and "
     "the\n"
@@ -66,6 +77,8 @@ constexpr const char* kEpilog =
 Result<int> run_bench(Invocation& call) {
   std::optional<std::int64_t> threads;
   int repeats = 7;
+  std::optional<int> runs;
+  bool paced = false;
   bool json = false;
   bool with_goals = false;
   bool list = false;
@@ -79,6 +92,11 @@ Result<int> run_bench(Invocation& call) {
   cli.option("--repeats", repeats, "N",
              "timed repeats of a run, fewer where they take over 2 s; the median counts")
       .range(5, 1000);
+  cli.option("--runs", runs, "N",
+             "runs of each row, each between two calibrations (default: 1, 5 with --goals)")
+      .range(1, 100);
+  cli.flag("--paced", paced,
+           "say 'ready' on standard error and wait for a line on standard input before each run");
   cli.option("--rows", pattern, "PATTERN", "which rows: families, names, globs with * and ?, commas between");
   cli.flag("--list", list, "print the names of the rows and stop");
   cli.flag("--goals", with_goals, "5 runs of each row, and a verdict beside its mark");
@@ -101,7 +119,7 @@ Result<int> run_bench(Invocation& call) {
   bench.pool = &pool;
   bench.bf16_peak = kernels::bf16_peak_loop(isa);
   bench.int8_peak = kernels::int8_peak_loop(isa);
-  bench.runs = with_goals ? bench::kJudgedRuns : 1;
+  bench.runs = runs.value_or(with_goals ? bench::kJudgedRuns : 1);
   bench.repeats = repeats;
   bench.model_path = model;
   std::error_code error;
@@ -113,6 +131,7 @@ Result<int> run_bench(Invocation& call) {
             call.out.flush());  // a row is there when it is done; a failure is kept and seen at the end
       });
   bench.report = [&](const bench::Row& row) { report.add(row); };
+  if (paced) bench.before_run = [&] { wait_for_line(call.err); };
   report.begin(calibrate_machine(bench, rows));
   for (const bench::RowCase& row : rows) {
     if (!call.out.ok()) break;

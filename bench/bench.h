@@ -25,6 +25,7 @@ struct Bench {
   std::string model_path;    ///< empty: rows that need a model are not measured
   std::string program_path;  ///< this program
   std::function<void(const Row&)> report;
+  std::function<void()> before_run;  ///< null, or called before each run: others may run meanwhile
 };
 
 /// Multiply-adds in registers on all threads, operations a second. `limit`: kPeak, kPeakBf16, kPeakInt8; 0

@@ -45,9 +45,11 @@ void measure_against(const Bench& bench, Row row, const std::function<void()>& b
   const Timed timed(body);
   const Timed timed_reference(reference);
   const int least = bench.runs > 1 ? 1 : 3;
-  double before = calibrate(bench, row.limit);
+  double before = 0.0;
   for (int r = 0; r < bench.runs; ++r) {
+    if (bench.before_run) bench.before_run();
     Run run;
+    if (r == 0 || bench.before_run) before = calibrate(bench, row.limit);
     run.limit_before = before;
     const double start = now();
     for (int i = 0; i < bench.repeats; ++i) {

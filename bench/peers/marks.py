@@ -1,0 +1,38 @@
+"""How much faster than a rival ours must be in the same run: a glob over rows, the beginning of the rival's name, the
+first mark for d64 and for d128. `best` is the fastest of all rivals in that row. The first line that fits a row and a
+rival counts."""
+
+MARKS = [
+    ("f32-dense-*", "torch SDPA", 1.45, 1.45),
+    ("f32-dense-*", "zentorch", 1.15, 1.15),
+    ("f32-dense-*", "openvino", 1.05, 1.05),
+    ("f32-causal-*-T512", "best", 2.0, 1.75),
+    ("f32-causal-*-T2048", "zentorch", 1.5, 1.3),
+    ("f32-causal-*-T2048", "torch SDPA", 1.6, 1.6),
+    ("bf16-dense-*", "torch SDPA", 2.2, 2.2),
+    ("bf16-dense-*", "zentorch", 1.3, 1.15),
+    ("bf16-dense-*", "openvino", 1.1, 1.05),
+    ("bf16-causal-*-T512", "best", 2.0, 2.0),
+    ("bf16-causal-*-T2048", "zentorch", 1.5, 1.5),
+    ("bf16-causal-*-T2048", "torch SDPA", 2.6, 2.6),
+    ("mask-window*-f32-*", "torch FlexAttention", 2.5, 2.5),
+    ("mask-documents-f32-*", "torch FlexAttention", 4.0, 4.0),
+    ("mask-*-bf16-*", "torch FlexAttention", 7.0, 7.0),
+    ("mask-*", "torch SDPA", 20.0, 20.0),
+    ("blocks128-25-f32-*", "torch FlexAttention", 1.6, 1.6),
+    ("blocks128-25-bf16-*", "torch FlexAttention", 4.5, 4.5),
+    ("chunk512-*", "onnxruntime", 1.2, 1.2),
+    ("decode-*", "zentorch (heads folded)", 2.0, 2.0),
+    ("decode-*", "onnxruntime", 1.9, 1.9),
+    ("decode-*", "torch (enable_gqa)", 15.0, 15.0),
+    ("backward-f32-dense-*", "torch SDPA", 1.5, 1.35),
+    ("backward-f32-causal-*-T512", "torch SDPA", 2.6, 2.6),
+    ("backward-f32-causal-*-T2048", "torch SDPA", 1.7, 1.7),
+    ("backward-f32-causal-*-T4096", "torch SDPA", 1.45, 1.45),
+    ("backward-bf16-dense-*", "torch SDPA", 2.0, 1.55),
+    ("backward-bf16-causal-*", "torch SDPA", 2.1, 1.6),
+    ("tg64", "llama.cpp", 1.6, 1.6),
+    ("tg64 @ d4096", "llama.cpp", 2.0, 2.0),
+    ("pp512", "llama.cpp", 3.0, 3.0),
+    ("pp512 @ d4096", "llama.cpp", 4.0, 4.0),
+]
