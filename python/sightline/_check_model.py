@@ -115,7 +115,7 @@ def _bound(run, ids, tiny):
 
 
 def _relations(run, ids, bound, rng, pad, packing, findings):
-    from . import _model_cache
+    from . import _model_cache, _model_norms
     from ._model_relations import Relations
 
     relations = Relations(run, ids, bound, rng, pad)
@@ -132,7 +132,10 @@ def _relations(run, ids, bound, rng, pad, packing, findings):
     def heads_of_a_cache():
         return _model_cache.stored_heads(relations)
 
-    for method in (documents, rows_of_a_cache, heads_of_a_cache):
+    def norms_of_q_and_k():
+        return _model_norms.query_and_key_norms(relations)
+
+    for method in (documents, rows_of_a_cache, heads_of_a_cache, norms_of_q_and_k):
         relations.hold(method)
     findings.unseen += relations.skipped
     findings.evidence += relations.notes
@@ -143,6 +146,10 @@ def _relations(run, ids, bound, rng, pad, packing, findings):
             findings.held += 1
             continue
         findings.broken_relations.append(relation)
+        if relation.group == "norms_of_q_and_k":  # shown by its own experiment, and the cause of what else fails
+            slug, variant, what, parameters = relation.fault
+            findings.fault(slug, variant, what, parameters, 0.0, relation.rows >= _CERTAIN_ROWS,
+                           relation.name + " fails")
         if relation.place:
             row, token, part, expected, got = relation.place
             findings.differences.append(("logits", [row, token, part], expected, got))
@@ -173,6 +180,14 @@ def _layers(run, ids, pad, findings):
             continue
         layer, report = wrong[0]
         named = report.verdict in ("fault", "ambiguous")
+        shared = scene.rotations_of_another_type() if named and known else None
+        if shared:
+            layers, theirs, own = shared
+            parameters = [("layer", float(layers[0]), "the first that turns otherwise, from 0"),
+                          ("layers", float(len(layers)), "that do")]
+            findings.fault("rope.per_layer", "", f"layers of type {own} turn by the rotation of {theirs} layers",
+                           parameters, 0.0, report.faults[0].certain, scene.name)
+            return
         findings.ambiguous = report.verdict == "ambiguous"
         # Of a family that is not known the declaration is a guess, and what contradicts it is told, not named.
         if named and known:
@@ -298,11 +313,11 @@ def check_model(model, *, tokens=0, packing=None, wide=True, seed=0):
              own type again when the call ends. False, and where it refuses: in its own type
 
     Relations: a row in a batch, other rows, other order; an edit of a later token, and the gradient of the first
-    position; calls on a cache of several cuts; a cache in another order of rows, and the heads that it stores;
-    padding on the left and on the right; positions + a constant; packed documents under a 4-D mask and by
-    positions; training mode. The gradient: directional differences in float64 over a sweep of steps. The objective:
-    `check_loss` on the model's own loss and logits. A right gradient of a wrong objective, and the reverse, are
-    told apart. Layers: each one's attention, recorded, against its config (`record`).
+    position; calls on a cache of several cuts; a cache in another order of rows, and the heads that it stores; norms of
+    queries and keys; padding on the left and on the right; positions + a constant; packed documents under a 4-D mask
+    and by positions; training mode. The gradient: directional differences in float64 over a sweep of steps. The
+    objective: `check_loss` on the model's own loss and logits. A right gradient of a wrong objective, and the reverse,
+    are told apart. Layers: each one's attention, recorded, against its config (`record`).
 
     Costs some hundred forwards. Training mode and types of the model are as before when it returns, its gradients too;
     not for a model that other threads use meanwhile. ValueError for what is no such model.
@@ -353,7 +368,8 @@ def check_model(model, *, tokens=0, packing=None, wide=True, seed=0):
                 if tiny >= 1e-8:
                     _relations(run, ids, _bound(run, ids, tiny), rng, pad, packing, findings)
                     findings.unseen.append("the gradient: only float64 tells differences from rounding")
-                _layers(run, ids, pad, findings)
+                if not any(slug == "head.qk_norm" for slug, *_ in findings.faults):  # these stand before the attention
+                    _layers(run, ids, pad, findings)
                 objective = _objective(run, rng, findings)
                 _name_relations(findings)
     finally:

@@ -7,7 +7,9 @@ import urllib.request
 
 import numpy as np
 
+from . import _core
 from ._model_file import Model
+from ._report import report_from
 
 _TEXTS = (
     "The capital of France is Paris, and the river that runs through it is called the Seine.",
@@ -118,8 +120,30 @@ def _late_distance(model, texts):
     return sum(squares) / len(squares)
 
 
+_WARM = 0.5  # nats between a text's first answer and its next that are no rounding, whatever the server computes in
+
+
+def _warm_report(cold, warm, address, reproducer):
+    """The Report where texts are answered otherwise when they are asked again, or None: {text: values} of both."""
+    def change(text):
+        pairs = [(a, b) for a, b in zip(cold[text], warm[text]) if a is not None and b is not None]
+        return max((abs(a - b) for a, b in pairs), default=0.0)
+
+    changed = [text for text in warm if len(warm[text]) != len(cold[text]) or change(text) > _WARM]
+    if not changed:
+        return None
+    what = "a text is answered otherwise when it is asked again: keys that were kept are not its own"
+    evidence = [(f"nats between the first answer and the next: {text[:30]!r}", change(text)) for text in warm]
+    return report_from(*_core.make_report(
+        verdict="fault", summary=f"fault: cache.prefix_identity/hit: {what}",
+        faults=[("cache.prefix_identity", "hit", what, [("texts", float(len(changed)), "answered otherwise")], 0.0,
+                 len(changed) > 1)],
+        evidence=evidence, next_probe="sl.check_prefix_cache(ask, fresh=fresh) in the server's process",
+        first_difference=None, blind_spots=[], declared=address, reproducer=reproducer))
+
+
 def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None, budget=60, tolerance=None,
-                   their_types=None, chunk=0, timeout=60.0, file=None):
+                   their_types=None, chunk=0, timeout=60.0, again=True, file=None):
     """Asks a server for the log-probabilities of some texts and explains them beside the model file: a Report.
 
     url         of the server, for example "http://localhost:8080"; /v1/completions is asked with echo and logprobs
@@ -132,6 +156,8 @@ def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None
     tolerance   nats that its arithmetic may move a log-probability by; None: 2e-3 (that of f32) beside
                 their_types, else 0.2, which hides small faults
     timeout     seconds of one request
+    again       texts are asked a second time, in their order, as far as the budget reaches: a cache of prefixes that
+                hits then must give the numbers of the miss, else `cache.prefix_identity`
     file        where the number of requests is printed; None: standard error
 
     EndpointError (a ValueError), one line: no connection, 401, 429, HTML or other JSON, another tokenization of the
@@ -146,11 +172,18 @@ def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None
     if tolerance is None:
         tolerance = 2e-3 if their_types else 0.2
     address = url.rstrip("/") + ("" if url.rstrip("/").endswith("/completions") else "/v1/completions")
-    print(f"sightline: {len(texts)} requests to {address}, one a text", file=file or sys.stderr)
-    began, asked, kinds = time.monotonic(), 0, {}
-    for text in texts:
+    twice = texts[:budget - len(texts)] if again else []
+    print(f"sightline: {len(texts) + len(twice)} requests to {address}, "
+          f"{'two' if twice else 'one'} a text", file=file or sys.stderr)
+    began, asked, kinds, cold = time.monotonic(), 0, {}, {}
+
+    def answer(text):
         body = {"model": model_name, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
-        tokens, values = _logprobs(_ask(address, body, api_key, timeout), address)
+        return _logprobs(_ask(address, body, api_key, timeout), address)
+
+    for text in texts:
+        tokens, values = answer(text)
+        cold[text] = values
         found = {kind: (ids, [None] * unseen + values[1:len(ids) - unseen])
                  for kind, (ids, unseen) in _readings(model, text, tokens).items()}
         kinds = {kind: texts + [found[kind]] for kind, texts in kinds.items() if kind in found} if asked else {
@@ -159,11 +192,14 @@ def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None
         if not kinds:
             raise EndpointError(f"{address} makes {len(tokens)} tokens of {text[:30]!r}..., the file "
                                 f"{len(model.encode(text))}: it tokenizes otherwise")
+    warm = {text: answer(text)[1] for text in twice}
     elapsed = time.monotonic() - began
     print(f"sightline: answered in {elapsed:.1f} s", file=file or sys.stderr)
     texts, distance = _nearest(model, kinds)
     if "absent" in kinds and 16 * _late_distance(model, kinds["absent"]) < distance:
         raise EndpointError(f"{address} gives each token the log-probability that the row after it gives: one row late")
     ids, rows = zip(*texts)
-    return model.diagnose(list(ids), list(rows), chunk=chunk, tolerance=tolerance, their_types=their_types,
-                          reproducer=f"sl.check_endpoint({url!r}, ...)")
+    reproducer = f"sl.check_endpoint({url!r}, ...)"
+    report = model.diagnose(list(ids), list(rows), chunk=chunk, tolerance=tolerance, their_types=their_types,
+                            reproducer=reproducer)
+    return report.ok and _warm_report(cold, warm, address, reproducer) or report

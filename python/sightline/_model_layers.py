@@ -1,4 +1,7 @@
 """What each layer's attention does in calls of a model, named by `diagnose`: whole, on a cache, padded, backward."""
+import json
+
+from ._core import AttentionSpec
 from ._record import record
 
 # Families whose config says all that their attention means, tested (python/tests/foreign/test_check_model.py).
@@ -37,6 +40,29 @@ class LayerScenario:
             if len(wrong) == 2:
                 break
         return wrong, right
+
+    def rotations_of_another_type(self):
+        """(layers, the type whose rotation they have, their own type), if that explains all that are wrong, or None."""
+        kinds = getattr(self.dump.config, "layer_types", None)
+        if not kinds or len(set(kinds)) < 2:
+            return None
+        of_kind = {kind: json.loads(self.dump.spec(kinds.index(kind)).to_json())["rope"] for kind in set(kinds)}
+
+        def is_right(layer, spec=None):
+            return self.dump.diagnose(layer, spec, first_row=self.first_row, dtype=self.dtype).ok
+
+        found = []
+        for layer in sorted(self.dump.layers):
+            if is_right(layer):
+                continue
+            own = json.loads(self.dump.spec(layer).to_json())
+            theirs = [kind for kind in sorted(of_kind) if of_kind[kind] != own["rope"] and is_right(
+                layer, AttentionSpec.from_json(json.dumps({**own, "rope": of_kind[kind]})))]
+            if not theirs:
+                return None
+            found.append((layer, theirs[0], kinds[layer]))
+        layers, theirs, owns = zip(*found)
+        return list(layers), " and ".join(sorted(set(theirs))), " and ".join(sorted(set(owns)))
 
 
 def scenarios(run, ids, pad):

@@ -20,6 +20,7 @@ class Server(http.server.BaseHTTPRequestHandler):
     """`mode` says what it does with a request."""
     mode = "right"
     count = 0
+    kept = {}
 
     def do_POST(self):
         type(self).count += 1
@@ -50,6 +51,12 @@ class Server(http.server.BaseHTTPRequestHandler):
             tiny_model.CONFIG["rope_theta"] = theta
         values = log_softmax(logits)[np.arange(len(ids) - 1), ids[1:]]
         tokens = [chr(i) for i in ids]
+        if self.mode == "hit":  # a prompt that was seen before is given the keys of the request before this one
+            last, self.kept["last"] = self.kept.get("last"), ids
+            if prompt in self.kept:
+                mixed = [*last[:8], *ids[8:]]
+                values = log_softmax(tiny_model.forward(TENSORS, mixed))[np.arange(len(ids) - 1), ids[1:]]
+            self.kept[prompt] = ids
         if self.mode == "late":
             values = log_softmax(logits)[np.arange(1, len(ids)), ids[1:]]
         if self.mode == "silent":  # the beginning is in the context, and not in the echo
@@ -86,6 +93,17 @@ def test_a_right_server_agrees_and_the_requests_are_announced(address, model, ca
     report = checked(address, model, "right", budget=3)
     assert report.verdict == "agrees", report
     assert Server.count == 3 and "3 requests to http://127.0.0.1" in capsys.readouterr().err
+
+
+def test_a_cache_that_hits_on_anothers_keys_is_named(address, model, capsys):
+    texts = ["the first of two", "and the second one"]
+    assert checked(address, model, "right", texts=texts).verdict == "agrees"
+    assert "4 requests" in capsys.readouterr().err
+    Server.kept.clear()
+    report = checked(address, model, "hit", texts=texts)
+    assert [(f.slug, f.variant, f.certain) for f in report.faults] == [("cache.prefix_identity", "hit", True)], report
+    Server.kept.clear()
+    assert checked(address, model, "hit", texts=texts, again=False).verdict == "agrees"
 
 
 class WithBeginning:

@@ -3,12 +3,20 @@ import collections
 
 NOT_PLANTED = {
     "mask.tree_speculative": "needs the table of a draft tree, which arrays of one sequence do not carry",
-    "cache.rollback": "needs a rejection between calls", "cache.prefix_identity": "needs two requests",
-    "cache.beam_reorder": "needs beams", "cache.gqa_expansion": "shows in bytes, not in numbers",
-    "rope.per_layer": "needs the layers of a model", "rope.batch_row": "needs rows of a batch at other positions",
-    "head.qk_norm": "needs the layer around the attention", "loss.normalisation": "needs the loss of several splits",
-    "grad.nondeterminism": "needs repeated calls", "grad.dropout_replay": "needs the package's own random numbers",
-    "grad.check_misuse": "is a fault of a test", "batch.reduction_order": "is a control here: other orders of addition",
+    "cache.rollback": "needs a rejection between calls",
+    "cache.prefix_identity":
+        "needs two requests: `sl.check_prefix_cache`, planted in `python/tests/test_prefix_cache.py`",
+    "cache.beam_reorder": "needs beams",
+    "cache.gqa_expansion": "shows in bytes, not in numbers",
+    "rope.per_layer":
+        "needs the layers of a model: `sl.check_model`, planted in `python/tests/foreign/test_check_model.py`",
+    "rope.batch_row": "needs rows of a batch at other positions",
+    "head.qk_norm": "needs the layer around the attention: `sl.check_model`, planted in the same file",
+    "loss.normalisation": "needs the loss of several splits",
+    "grad.nondeterminism": "needs repeated calls",
+    "grad.dropout_replay": "needs the package's own random numbers",
+    "grad.check_misuse": "is a fault of a test: `sl.check_gradient`, planted in `python/tests/test_gradient.py`",
+    "batch.reduction_order": "is a control here: other orders of addition",
     "batch.kernel_indexing": "needs batches of many sizes",
 }
 # Runs on seeds that nothing had been changed for, before what they showed was mended.

@@ -264,7 +264,63 @@ def stored_for_query_heads(model, monkeypatch):
     monkeypatch.setattr(DynamicLayer, "update", expanded)
 
 
+def rotation_of_every_layer(kind):
+    """Every layer turns as those of one type are to."""
+    def plant(model, monkeypatch):
+        rotary = type(model.model.rotary_emb)
+        forward = rotary.forward
+        monkeypatch.setattr(rotary, "forward", lambda self, x, position_ids, layer_type=None: forward(
+            self, x, position_ids, kind))
+    return plant
+
+
+def norms_skipped(*names, layers=(0, 1, 2)):
+    def plant(model, monkeypatch):
+        for i in layers:
+            for name in names:
+                monkeypatch.setattr(getattr(model.model.layers[i].self_attn, name), "forward", lambda x: x)
+    return plant
+
+
+def one_norm_over_all_heads(model, monkeypatch):
+    def over_all(norm):
+        def forward(x):
+            wide = x.double()
+            axes = (-1, 1 if x.shape[1] in (2, 4) and x.shape[2] not in (2, 4) else 2)
+            weight = norm.weight if "gemma" not in type(norm).__name__.lower() else 1 + norm.weight
+            return (weight * wide * (wide.square().mean(axes, keepdim=True) + 1e-6).rsqrt()).to(x.dtype)
+        return forward
+
+    for layer in model.model.layers:
+        for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
+            monkeypatch.setattr(norm, "forward", over_all(norm))
+
+
+def norms_after_rotation(model, monkeypatch):
+    rotate = source(model).apply_rotary_pos_emb
+    eager = source(model).eager_attention_forward
+    kept = {}
+    for layer in model.model.layers:
+        attend = layer.self_attn
+        kept[attend.layer_idx] = attend.q_norm.forward, attend.k_norm.forward
+        for norm in (attend.q_norm, attend.k_norm):
+            monkeypatch.setattr(norm, "forward", lambda x: x)
+
+    def attention(module, query, key, *args, **more):
+        of_q, of_k = kept[module.layer_idx]
+        return eager(module, of_q(query), of_k(key), *args, **more)
+
+    monkeypatch.setattr(source(model), "eager_attention_forward", attention)
+    assert rotate is source(model).apply_rotary_pos_emb
+
+
 PLANTED = [
+    ("rope.per_layer", rotation_of_every_layer("sliding_attention"), ["gemma3"]),
+    ("rope.per_layer", rotation_of_every_layer("full_attention"), ["gemma3"]),
+    ("head.qk_norm", norms_skipped("q_norm", "k_norm"), ["qwen3", "gemma3", "olmo2"]),
+    ("head.qk_norm", norms_skipped("k_norm", layers=[1]), ["qwen3", "gemma3"]),
+    ("head.qk_norm", one_norm_over_all_heads, ["qwen3", "gemma3"]),
+    ("head.qk_norm", norms_after_rotation, ["qwen3", "gemma3"]),
     ("cache.beam_reorder", rows_stay, ["llama", "gpt2"]),
     ("cache.beam_reorder", values_stay, ["qwen3"]),
     ("cache.gqa_expansion", stored_for_query_heads, ["llama", "qwen3"]),
