@@ -1,4 +1,5 @@
-// One attention_forward as its parts see it: the arguments, the plan and the scratch.
+// One call as its parts see it: the arguments, the plan and the scratch. AttentionCall is what forward and
+// backward share; the backward's own is in backward_call.h.
 #pragma once
 
 #include "attention/context.h"
@@ -6,13 +7,11 @@
 
 namespace sightline {
 
-struct ForwardCall {
+struct AttentionCall {
   const AttentionSpec* spec = nullptr;
   const AttentionPlan::Impl* plan = nullptr;
   const kernels::KernelTable* table = nullptr;
   StridedView<const float, 3> q;
-  StridedView<float, 3> out;
-  StridedView<float, 2> lse;
   const AttentionExtras* extras = nullptr;
   const ContiguousKv* contiguous = nullptr;  ///< one of the two
   const PagedKv* paged = nullptr;
@@ -31,6 +30,16 @@ struct ForwardCall {
   }
 };
 
+struct ForwardCall : AttentionCall {
+  StridedView<float, 3> out;
+  StridedView<float, 2> lse;
+};
+
+/// Fills what is derived once, from spec, extras and where the keys lie.
+void derive(AttentionCall& call);
+/// cos and sin of every token of the call, in its context.
+void prepare_rotation(const AttentionCall& call, const QueryBatch& queries);
+
 /// Where the keys and values of one tile and key head lie.
 struct TileOperands {
   const float* keys[kernels::kTileChunks] = {};
@@ -40,6 +49,12 @@ struct TileOperands {
 
 /// Brings keys and values of streams that are not in place to packed tiles; sets stats.bytes_packed.
 void pack_streams(const ForwardCall& call);
+/// One key, rotated as the spec says, or one value: where it lies when there is nothing to do, else in
+/// `buffer` [qk_head_dim] or [v_head_dim].
+[[nodiscard]] const float* read_key(const AttentionCall& call, const KeyStream& stream, std::int64_t row,
+                                    int head, float* buffer);
+[[nodiscard]] const float* read_value(const AttentionCall& call, const KeyStream& stream, std::int64_t row,
+                                      int head, float* buffer);
 /// The operands of a tile; pages that are not plain f32, rotated, are widened and rotated into `scratch`.
 [[nodiscard]] TileOperands tile_operands(const ForwardCall& call, const KeyStream& stream, std::int64_t tile,
                                          int kv_head, ThreadScratch& scratch);

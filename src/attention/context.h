@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/backward_scratch.h"
 #include "attention/rope_table.h"
 #include "sightline/attention/attention.h"
 #include "sightline/base/aligned_buffer.h"
@@ -52,11 +53,11 @@ struct AttentionContext::Impl {
   AlignedBuffer<float> packed_values;  ///< the same
   AlignedBuffer<std::uint8_t> flags;   ///< [tile, value head]: holds a non-finite value
   AlignedBuffer<float> partials;       ///< [num_partials][16][padded_v_dim + 2]: outputs, maximum, sum
-  std::vector<float> dropout;
   RopeTable q_rope;
   RopeTable q_first_rope;
   RopeTable kv_rope;
   std::vector<std::int64_t> positions;  ///< of the table being asked for
+  BackwardScratch backward;
 };
 
 }  // namespace sightline

@@ -18,9 +18,9 @@ float element(const void* data, StorageType type, std::size_t offset) {
                                    : to_f32(static_cast<const Bf16*>(data)[offset]);
 }
 
-// One key of the source, rotated as the spec says: where it lies when there is nothing to do, else in
-// `buffer`.
-const float* read_key(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head,
+}  // namespace
+
+const float* read_key(const AttentionCall& call, const KeyStream& stream, std::int64_t row, int head,
                       float* buffer) {
   const int dims = call.spec->heads.qk_head_dim;
   bool rotates = call.context->kv_rope.active();
@@ -48,7 +48,7 @@ const float* read_key(const ForwardCall& call, const KeyStream& stream, std::int
   return buffer;
 }
 
-const float* read_value(const ForwardCall& call, const KeyStream& stream, std::int64_t row, int head,
+const float* read_value(const AttentionCall& call, const KeyStream& stream, std::int64_t row, int head,
                         float* buffer) {
   const int dims = call.spec->heads.v_head_dim;
   if (call.contiguous != nullptr) {
@@ -67,6 +67,8 @@ const float* read_value(const ForwardCall& call, const KeyStream& stream, std::i
   }
   return buffer;
 }
+
+namespace {
 
 // 16 keys at a time, so that the transposed writes are whole lines. `buffer` [16][qk_head_dim].
 void pack_keys(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* buffer,

@@ -50,6 +50,9 @@ struct WorkItem {
 
   [[nodiscard]] int num_heads() const { return head_end - head_begin; }
   [[nodiscard]] int num_rows() const { return (q_end - q_begin) * num_heads(); }
+  /// Of one of its rows: the query within the stream, and the query head.
+  [[nodiscard]] std::int32_t query_of(int row) const { return q_begin + row / num_heads(); }
+  [[nodiscard]] int head_of(int row) const { return head_begin + row % num_heads(); }
 };
 
 /// Partials [partial, partial + num_partials) of one block of rows, in order of their splits.

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "attention/call.h"
+#include "attention/logits.h"
+#include "attention/pack_rows.h"
 #include "attention/tile_walk.h"
-#include "sightline/base/rng.h"
 
 namespace sightline {
 
@@ -33,8 +34,11 @@ class ItemRun {
   }
 
   void run() {
-    pack_queries(call_.context->q_rope, scratch_.q.data());
-    if (call_.num_first > 0) pack_queries(call_.context->q_first_rope, scratch_.q_first.data());
+    float* rows = scratch_.head.data();
+    pack_rows(stream_, item_, call_.q, &call_.context->q_rope, rows, scratch_.q.data());
+    if (call_.num_first > 0) {
+      pack_rows(stream_, item_, call_.q, &call_.context->q_first_rope, rows, scratch_.q_first.data());
+    }
     TileWalk walk(stream_, item_, scratch_.cursors.data());
     std::int64_t split = -1;
     bool has_total = false;
@@ -58,38 +62,6 @@ class ItemRun {
   }
 
  private:
-  [[nodiscard]] std::int32_t query_of(int row) const { return item_.q_begin + row / item_.num_heads(); }
-  [[nodiscard]] int head_of(int row) const { return item_.head_begin + row % item_.num_heads(); }
-
-  // Rotated queries as the micro-kernel eats them: [group][dim][12].
-  void pack_queries(const RopeTable& rope, float* to) {
-    const int dims = call_.spec->heads.qk_head_dim;
-    float* rows = scratch_.head.data();  // [12][dims], then transposed so that writes are whole lines
-    for (int first = 0; first < num_rows_; first += kernels::kGroupRows) {
-      for (int r = 0; r < kernels::kGroupRows; ++r) {
-        read_query(first + r, rope, rows + static_cast<std::ptrdiff_t>(r) * dims);
-      }
-      float* group = to + static_cast<std::ptrdiff_t>(first) * dims;
-      for (int i = 0; i < dims; ++i) {
-        for (int r = 0; r < kernels::kGroupRows; ++r) group[i * kernels::kGroupRows + r] = rows[r * dims + i];
-      }
-    }
-  }
-
-  // One rotated query; rows that do not exist are 0.
-  void read_query(int row, const RopeTable& rope, float* to) const {
-    const int dims = call_.spec->heads.qk_head_dim;
-    if (row >= num_rows_) {
-      std::fill_n(to, dims, 0.0F);
-      return;
-    }
-    const std::int64_t q_row = stream_.q_rows[at(query_of(row))];
-    const auto& q = call_.q;
-    const float* from = q.data + q_row * q.strides[0] + head_of(row) * q.strides[1];
-    gather_row(from, q.strides[2], dims, to);
-    if (rope.active()) kernels::rotate_head(rope.pairs(), rope.cos(q_row), rope.sin(q_row), to, 1, to, 1);
-  }
-
   void start_split() {
     std::fill_n(split_.max, kMaxRows, kMinusInfinity);
     std::fill_n(scratch_.sums.data(), static_cast<std::ptrdiff_t>(num_rows_) * kernels::kMaxSumLanes, 0.0F);
@@ -126,15 +98,15 @@ class ItemRun {
       scratch_.pairs_computed += static_cast<std::int64_t>(num_rows_) * kTileKeys;
     } else {
       walk.visible(scratch_.query_words.data());
-      for (int row = 0; row < num_rows_; ++row) {
-        std::copy_n(scratch_.query_words.data() + 2 * (row / item_.num_heads()), 2,
-                    scratch_.words.data() + 2 * row);
-      }
+      spread_words(item_, scratch_.query_words.data(), scratch_.words.data());
       scratch_.pairs_computed += trim_groups(num_rows_, scratch_.words.data(), groups);
     }
     const TileOperands operands = tile_operands(call_, stream_, walk.tile(), item_.kv_head, scratch_);
     compute_scores(walk.tile(), operands, groups);
-    if (call_.modifies) modify(walk.tile(), groups);
+    if (call_.modifies) {
+      modify_logits(call_, item_, walk.tile(),
+                    {scratch_.scores.data(), scratch_.words.data(), scratch_.bias.data(), nullptr, groups});
+    }
     // A bias of minus infinity makes invisible, so the stretches may shrink.
     if (has_bias) trim_groups(num_rows_, scratch_.words.data(), groups);
 
@@ -177,60 +149,14 @@ class ItemRun {
     }
   }
 
-  void modify(std::int32_t tile, const kernels::GroupRange* groups) {
-    const ScoreSpec& score = call_.spec->score;
-    kernels::ModifyArgs args;
-    args.scale = static_cast<float>(softmax_scale(score, call_.spec->heads));
-    args.softcap = static_cast<float>(score.logit_softcap);
-    args.has_alibi = !score.alibi_slopes.empty();
-    args.k_pos = stream_.key_pos.data() + static_cast<std::ptrdiff_t>(tile) * kTileKeys;
-    for (int row = 0; row < num_rows_; ++row) {
-      const kernels::GroupRange& group = groups[row / kernels::kGroupRows];
-      args.scores = scratch_.scores.data() + static_cast<std::ptrdiff_t>(row) * kTileKeys;
-      args.key_begin = group.chunk_begin * kernels::kChunkKeys;
-      args.key_end = group.chunk_end * kernels::kChunkKeys;
-      if (args.key_begin >= args.key_end) continue;
-      if (call_.extras->bias.data != nullptr) {
-        gather_bias(tile, row, group);
-        args.bias = scratch_.bias.data();
-      }
-      if (args.has_alibi) args.alibi_slope = static_cast<float>(score.alibi_slopes[at(head_of(row))]);
-      args.q_pos = static_cast<std::int32_t>(stream_.q_coords[at(query_of(row))].pos);
-      call_.table->modify_scores(args);
-    }
-  }
-
-  // The row's bias by key, and its bits without those that a bias of minus infinity hides.
-  void gather_bias(std::int32_t tile, int row, const kernels::GroupRange& group) {
-    const auto& bias = call_.extras->bias;
-    const std::int64_t* key_rows = stream_.key_rows.data() + static_cast<std::ptrdiff_t>(tile) * kTileKeys;
-    const std::int64_t first = call_.contiguous != nullptr ? call_.plan->kv_offsets[at(stream_.sequence)] : 0;
-    const float* from =
-        bias.data + head_of(row) * bias.strides[0] + stream_.q_rows[at(query_of(row))] * bias.strides[1];
-    std::uint64_t* words = scratch_.words.data() + 2 * row;
-    for (int key = group.chunk_begin * kernels::kChunkKeys; key < group.chunk_end * kernels::kChunkKeys;
-         ++key) {
-      const bool seen = (words[key / 64] >> (key % 64) & 1) != 0;
-      const float value = seen ? from[(key_rows[key] - first) * bias.strides[2]] : 0.0F;
-      scratch_.bias[at(key)] = value;
-      if (value == kMinusInfinity) words[key / 64] &= ~(std::uint64_t{1} << (key % 64));
-    }
-  }
-
   // Weights as they multiply values; the sums keep the undropped ones.
   void drop(std::int32_t tile, const kernels::GroupRange* groups) {
-    const DropoutSpec& dropout = call_.spec->score.dropout;
-    const auto kept = static_cast<float>(1.0 / (1.0 - dropout.rate));
-    const std::int32_t* k_pos = stream_.key_pos.data() + static_cast<std::ptrdiff_t>(tile) * kTileKeys;
     for (int row = 0; row < num_rows_; ++row) {
       const kernels::GroupRange& group = groups[row / kernels::kGroupRows];
-      const TokenCoord& q = stream_.q_coords[at(query_of(row))];
-      DropoutKey key{dropout.seed, dropout.layer, head_of(row), q.segment, q.pos, 0};
+      RowDropout dropout(call_, item_, tile, row);
       float* p = scratch_.scores.data() + static_cast<std::ptrdiff_t>(row) * kTileKeys;
       for (int i = group.key_begin; i < group.key_end; ++i) {
-        if (p[i] == 0.0F) continue;
-        key.kv_pos = k_pos[i];
-        p[i] *= static_cast<double>(uniform_at(key)) >= dropout.rate ? kept : 0.0F;
+        if (p[i] != 0.0F) p[i] *= dropout.kept(i);
       }
     }
   }

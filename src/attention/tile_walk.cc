@@ -26,9 +26,7 @@ TileWalk::TileWalk(const KeyStream& stream, const WorkItem& item, std::int32_t* 
       q_end_(item.q_end),
       tile_end_(item.tile_end),
       tile_(item.tile_begin - 1) {
-  const std::int64_t q_tile = item.q_begin / stream.map.tile().q;
-  first_q_ = q_tile * stream.map.tile().q;
-  runs_ = stream.map.runs(q_tile);
+  runs_ = stream.map.runs(item.q_begin / stream.map.tile().q);
   std::fill_n(cursors_, q_end_ - q_begin_, 0);
 }
 
@@ -40,36 +38,45 @@ bool TileWalk::next() {
   return tile_ < tile_end_;
 }
 
-bool TileWalk::full() const {
-  return runs_[run_].kind == TileKind::kFull && (tile_ + 1) * kTileKeys <= stream_->map.num_kv();
+bool is_whole(const VisibilityMap& map, const TileRun& run, std::int64_t tile) {
+  return run.kind == TileKind::kFull && (tile + 1) * kTileKeys <= map.num_kv();
+}
+
+bool TileWalk::full() const { return is_whole(stream_->map, runs_[run_], tile_); }
+
+void visible_keys(const VisibilityMap& map, const TileRun& run, std::int64_t tile, std::int64_t q,
+                  std::int32_t& cursor, std::uint64_t* words) {
+  const std::int64_t first_key = tile * kTileKeys;
+  words[0] = words[1] = 0;
+  if (run.kind == TileKind::kFull) {
+    set_bits(words, 0, std::min<std::int64_t>(kTileKeys, map.num_kv() - first_key));
+  } else if (run.kind == TileKind::kPartialBits) {
+    const BitRow& bits = map.bits(run.bits_idx)[static_cast<std::size_t>(q % map.tile().q)];
+    words[0] = bits.words[0];
+    words[1] = bits.words[1];
+  } else {
+    const auto ranges = map.ranges(q);
+    while (static_cast<std::size_t>(cursor) < ranges.size() &&
+           ranges[static_cast<std::size_t>(cursor)].end <= first_key) {
+      ++cursor;
+    }
+    for (auto i = static_cast<std::size_t>(cursor);
+         i < ranges.size() && ranges[i].begin < first_key + kTileKeys; ++i) {
+      set_bits(words, std::max(ranges[i].begin - first_key, std::int64_t{0}),
+               std::min<std::int64_t>(ranges[i].end - first_key, kTileKeys));
+    }
+  }
 }
 
 void TileWalk::visible(std::uint64_t* words) {
-  const TileRun& run = runs_[run_];
-  const std::int64_t first_key = static_cast<std::int64_t>(tile_) * kTileKeys;
-  const std::int64_t num_keys = std::min<std::int64_t>(kTileKeys, stream_->map.num_kv() - first_key);
   for (std::int32_t q = q_begin_; q < q_end_; ++q) {
-    std::uint64_t* row = words + 2 * (q - q_begin_);
-    row[0] = row[1] = 0;
-    if (run.kind == TileKind::kFull) {
-      set_bits(row, 0, num_keys);
-    } else if (run.kind == TileKind::kPartialBits) {
-      const BitRow& bits = stream_->map.bits(run.bits_idx)[static_cast<std::size_t>(q - first_q_)];
-      row[0] = bits.words[0];
-      row[1] = bits.words[1];
-    } else {
-      const auto ranges = stream_->map.ranges(q);
-      std::int32_t& cursor = cursors_[q - q_begin_];
-      while (static_cast<std::size_t>(cursor) < ranges.size() &&
-             ranges[static_cast<std::size_t>(cursor)].end <= first_key) {
-        ++cursor;
-      }
-      for (auto i = static_cast<std::size_t>(cursor);
-           i < ranges.size() && ranges[i].begin < first_key + kTileKeys; ++i) {
-        set_bits(row, std::max(ranges[i].begin - first_key, std::int64_t{0}),
-                 std::min<std::int64_t>(ranges[i].end - first_key, kTileKeys));
-      }
-    }
+    visible_keys(stream_->map, runs_[run_], tile_, q, cursors_[q - q_begin_], words + 2 * (q - q_begin_));
+  }
+}
+
+void spread_words(const WorkItem& item, const std::uint64_t* query_words, std::uint64_t* words) {
+  for (int row = 0; row < item.num_rows(); ++row) {
+    std::copy_n(query_words + 2 * (row / item.num_heads()), 2, words + 2 * row);
   }
 }
 

@@ -7,6 +7,15 @@
 
 namespace sightline {
 
+/// All 128 keys of the tile, which lies in `run`, exist and every query sees them all.
+[[nodiscard]] bool is_whole(const VisibilityMap& map, const TileRun& run, std::int64_t tile);
+/// The keys of one tile that query `q` sees, by bit. `cursor`: into the query's ranges, not beyond the first
+/// that ends in or after the tile; it is moved there.
+void visible_keys(const VisibilityMap& map, const TileRun& run, std::int64_t tile, std::int64_t q,
+                  std::int32_t& cursor, std::uint64_t* words);
+/// The words of each query [queries][2] to the rows of its heads, [num_rows][2].
+void spread_words(const WorkItem& item, const std::uint64_t* query_words, std::uint64_t* words);
+
 /// Walks the runs of one query tile from tile_begin to tile_end of an item. `cursors` [queries] is scratch.
 class TileWalk {
  public:
@@ -23,10 +32,8 @@ class TileWalk {
  private:
   const KeyStream* stream_;
   std::span<const TileRun> runs_;
-  std::span<const BitRow> bits_;
   std::int32_t* cursors_;
   std::int32_t q_begin_, q_end_, tile_end_;
-  std::int64_t first_q_ = 0;
   std::size_t run_ = 0;
   std::int32_t tile_;
 };

@@ -1,18 +1,13 @@
 #include "attention/validate.h"
 
+#include <algorithm>
 #include <span>
+
+#include "attention/plan.h"
 
 namespace sightline {
 
 namespace {
-
-template <std::size_t Rank>
-Result<void> check_shape(const char* function, const char* name, const std::array<std::int64_t, Rank>& got,
-                         const std::array<std::int64_t, Rank>& expected) {
-  if (got == expected) return {};
-  return fail(ErrorKind::kInvalidArgument, "{}: {} has shape [{}], expected [{}]", function, name,
-              fmt::join(got, ", "), fmt::join(expected, ", "));
-}
 
 // Ascending from 0 to num_tokens; a sequence may be empty where the caller allows it.
 Result<void> check_offsets(const char* function, const char* name, std::span<const std::int64_t> offsets,
@@ -110,8 +105,32 @@ Result<void> validate_views(const char* function, const AttentionSpec& spec, con
   return {};
 }
 
+Result<void> check_plan(const char* function, const AttentionSpec& spec, const AttentionPlan::Impl& plan,
+                        const QueryBatch& queries, bool paged) {
+  if (!(plan.heads == spec.heads)) {
+    return fail(ErrorKind::kInvalidArgument, "{}: plan was made for other heads than spec.heads", function);
+  }
+  if (!(plan.mask == spec.mask)) {
+    return fail(ErrorKind::kInvalidArgument, "{}: plan was made for mask {}, expected {}", function,
+                to_string(plan.mask), to_string(spec.mask));
+  }
+  if (plan.position_policy != spec.rope.position_policy) {
+    return fail(ErrorKind::kInvalidArgument, "{}: plan was made for another rope.position_policy", function);
+  }
+  if (plan.paged != paged) {
+    return fail(ErrorKind::kInvalidArgument, "{}: plan was made for {} keys, got {}", function,
+                plan.paged ? "paged" : "contiguous", paged ? "paged" : "contiguous");
+  }
+  if (!std::ranges::equal(plan.q_offsets, queries.q_offsets)) {
+    return fail(ErrorKind::kInvalidArgument,
+                "{}: plan was made for {} query tokens in {} sequences, got {} in {}", function,
+                plan.num_q_tokens, plan.num_sequences, queries.coords.size(), queries.q_offsets.size() - 1);
+  }
+  return {};
+}
+
 Result<void> validate_arrays(const char* function, const AttentionSpec& spec, std::int64_t num_q_tokens,
-                             std::int64_t max_kv_rows, const ForwardArrays& arrays,
+                             std::int64_t max_kv_rows, const TokenArrays& arrays,
                              const AttentionExtras& extras) {
   const HeadSpec& heads = spec.heads;
   SIGHTLINE_CHECK(
@@ -132,6 +151,8 @@ Result<void> validate_arrays(const char* function, const AttentionSpec& spec, st
   return {};
 }
 
+namespace {
+
 Result<void> validate_kv_arrays(const char* function, const AttentionSpec& spec, const ContiguousKv& kv) {
   const auto num_kv_tokens = static_cast<std::int64_t>(kv.coords.size());
   SIGHTLINE_CHECK((check_shape<3>(function, "kv.k", kv.k.shape,
@@ -143,6 +164,25 @@ Result<void> validate_kv_arrays(const char* function, const AttentionSpec& spec,
                 kv.k.data == nullptr ? "k" : "v");
   }
   return {};
+}
+
+}  // namespace
+
+Result<void> validate_contiguous(const char* function, const AttentionSpec& spec, const AttentionPlan& plan,
+                                 const QueryBatch& queries, const ContiguousKv& kv, const TokenArrays& arrays,
+                                 const AttentionExtras& extras) {
+  SIGHTLINE_CHECK(validate_batch(function, spec, queries, extras));
+  SIGHTLINE_CHECK(validate_coords(function, queries, kv));
+  SIGHTLINE_CHECK(check_plan(function, spec, plan.impl(), queries, false));
+  if (!std::ranges::equal(plan.impl().kv_offsets, kv.kv_offsets)) {
+    return fail(ErrorKind::kInvalidArgument, "{}: plan was made for other kv_offsets", function);
+  }
+  std::int64_t max_rows = 0;
+  for (std::size_t s = 1; s < kv.kv_offsets.size(); ++s) {
+    max_rows = std::max(max_rows, kv.kv_offsets[s] - kv.kv_offsets[s - 1]);
+  }
+  SIGHTLINE_CHECK(validate_arrays(function, spec, plan.impl().num_q_tokens, max_rows, arrays, extras));
+  return validate_kv_arrays(function, spec, kv);
 }
 
 }  // namespace sightline

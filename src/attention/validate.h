@@ -1,6 +1,8 @@
 // The checks of a call, each naming function, argument, expected and got.
 #pragma once
 
+#include <array>
+
 #include "sightline/attention/attention.h"
 
 namespace sightline {
@@ -12,16 +14,32 @@ namespace sightline {
                                            const ContiguousKv& kv);
 [[nodiscard]] Result<void> validate_views(const char* function, const AttentionSpec& spec,
                                           const QueryBatch& queries, const PagedKv& kv);
-/// Shapes of the arrays of one attention_forward.
-struct ForwardArrays {
+/// Errors: the plan was made for another spec, batch or storage (kInvalidArgument).
+[[nodiscard]] Result<void> check_plan(const char* function, const AttentionSpec& spec,
+                                      const AttentionPlan::Impl& plan, const QueryBatch& queries, bool paged);
+/// The arrays of one call by query token: shapes, and that there is data; lse may have none.
+struct TokenArrays {
   StridedView<const float, 3> q;
-  StridedView<float, 3> out;
-  StridedView<float, 2> lse;
+  StridedView<const float, 3> out;
+  StridedView<const float, 2> lse;
 };
+/// `max_kv_rows`: of one sequence, the columns of a bias.
 [[nodiscard]] Result<void> validate_arrays(const char* function, const AttentionSpec& spec,
                                            std::int64_t num_q_tokens, std::int64_t max_kv_rows,
-                                           const ForwardArrays& arrays, const AttentionExtras& extras);
-[[nodiscard]] Result<void> validate_kv_arrays(const char* function, const AttentionSpec& spec,
-                                              const ContiguousKv& kv);
+                                           const TokenArrays& arrays, const AttentionExtras& extras);
+/// Everything of a call on caller's arrays but what is its own: batch, coordinates, plan, arrays, k and v.
+[[nodiscard]] Result<void> validate_contiguous(const char* function, const AttentionSpec& spec,
+                                               const AttentionPlan& plan, const QueryBatch& queries,
+                                               const ContiguousKv& kv, const TokenArrays& arrays,
+                                               const AttentionExtras& extras);
+
+template <std::size_t Rank>
+[[nodiscard]] Result<void> check_shape(const char* function, const char* name,
+                                       const std::array<std::int64_t, Rank>& got,
+                                       const std::array<std::int64_t, Rank>& expected) {
+  if (got == expected) return {};
+  return fail(ErrorKind::kInvalidArgument, "{}: {} has shape [{}], expected [{}]", function, name,
+              fmt::join(got, ", "), fmt::join(expected, ", "));
+}
 
 }  // namespace sightline

@@ -34,7 +34,11 @@ static void modify_scores(const ModifyArgs& args) {
   const IntVec q_pos = hn::Set(IntTag(), args.q_pos);
   for (int key = args.key_begin; key < args.key_end; key += kLanes) {
     Vec s = hn::Mul(load(args.scores + key), scale);
-    if (args.softcap > 0.0F) s = hn::Mul(softcap, tanh_vec(hn::Div(s, softcap)));
+    if (args.softcap > 0.0F) {
+      const Vec t = tanh_vec(hn::Div(s, softcap));
+      if (args.cap_slope != nullptr) store(hn::NegMulAdd(t, t, broadcast(1.0F)), args.cap_slope + key);
+      s = hn::Mul(softcap, t);
+    }
     if (args.bias != nullptr) s = hn::Add(s, load(args.bias + key));
     if (args.has_alibi) {
       const IntVec distance = hn::Sub(hn::LoadU(IntTag(), args.k_pos + key), q_pos);

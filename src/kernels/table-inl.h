@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/activation-inl.h"
+#include "kernels/backward-inl.h"
 #include "kernels/calibrate-inl.h"
 #include "kernels/linear-inl.h"
 #include "kernels/scores-inl.h"
@@ -22,6 +23,8 @@ constexpr KernelTable make_table(const char* name, const char* description, bool
   table.modify_scores = modify_scores;
   table.softmax_tile = softmax_tile;
   table.attention_values = attention_values;
+  table.softmax_backward = softmax_backward;
+  table.attention_outer = attention_outer;
   table.sum_lanes = sum_lanes;
   table.calibrate_peak = calibrate_peak;
   table.read_all = read_all;

@@ -77,6 +77,7 @@ struct ModifyArgs {
   float alibi_slope = 0.0F;
   const std::int32_t* k_pos = nullptr;  ///< [kTileKeys]
   std::int32_t q_pos = 0;
+  float* cap_slope = nullptr;  ///< [kTileKeys] out, not null only with a softcap: 1 - tanh^2
 };
 
 /// The softmax of one tile, online: moves each row's maximum M, scales its sums, replaces scores by p,
@@ -111,6 +112,39 @@ struct ValueArgs {
   float* out = nullptr;            ///< [num_groups * 12][padded_v_dim]
 };
 
+/// Weights again from the log-sum-exp of their row, and the gradient of the logits, both exactly 0 where not
+/// visible:
+///   w = exp2(score * scale - lse) * share or, natural, e^(score - lse) * share;  dS = w (dP kept - delta);
+///   P = w kept.
+/// In groups with a chunk, what lies outside their chunks becomes 0 too; other groups are left alone.
+struct SoftmaxBackwardArgs {
+  float* scores = nullptr;     ///< [num_groups * 12][kTileKeys]: in as softmax_tile takes them, out P
+  float* d_weights = nullptr;  ///< the same shape: in dP = dO . v, out dS
+  int num_rows = 0;
+  bool is_natural = false;
+  float scale = 1.0F;  ///< of dot products, to log2 units
+  const GroupRange* groups = nullptr;
+  const std::uint64_t* words = nullptr;  ///< as in SoftmaxArgs
+  const float* lse = nullptr;            ///< [num_rows], in log2 units or natural, as the scores
+  const float* share = nullptr;          ///< [num_rows]: 1, or what the rounding of lse is made up for by
+  const float* delta = nullptr;          ///< [num_rows]: rowsum(dO * O) - d_lse
+  const float* kept = nullptr;           ///< shaped as scores: 0 or 1 / (1 - rate); null: no dropout
+};
+
+/// out[dim][key] += sum over rows ascending of x[row][dim] * w[row][key], one chain per output: dV^T from dO
+/// and P, dK^T from q and dS. Only groups with a chunk are read.
+struct OuterArgs {
+  const float* x = nullptr;  ///< [num_groups][dims][12]
+  int dims = 0;
+  int num_rows = 0;
+  const float* w = nullptr;  ///< [num_groups * 12][kTileKeys], as softmax_backward leaves it
+  const GroupRange* groups = nullptr;
+  /// Not null: the careful path. Only pairs whose bit is set are added, so that x of a row may be NaN where
+  /// the row does not see the key. [num_rows][2]; unused in all_visible groups.
+  const std::uint64_t* words = nullptr;
+  float* out = nullptr;  ///< [dims][kTileKeys]
+};
+
 /// One instruction set.
 struct KernelTable {
   std::string_view name;         ///< as SIGHTLINE_ISA takes it
@@ -125,6 +159,8 @@ struct KernelTable {
   void (*modify_scores)(const ModifyArgs&) = nullptr;
   void (*softmax_tile)(const SoftmaxArgs&) = nullptr;
   void (*attention_values)(const ValueArgs&) = nullptr;
+  void (*softmax_backward)(const SoftmaxBackwardArgs&) = nullptr;
+  void (*attention_outer)(const OuterArgs&) = nullptr;
   /// Sum of one row's lanes, in a fixed order.
   float (*sum_lanes)(const float* row_sum) = nullptr;
   /// Runs `num_steps` rounds of independent multiply-adds in registers; returns floating point operations.
