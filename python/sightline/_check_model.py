@@ -13,6 +13,12 @@ _CERTAIN_ROWS = 2
 _BYTES = {"torch.float64": 1e-15, "torch.float32": 1.2e-7, "torch.float16": 1e-3, "torch.bfloat16": 8e-3}
 
 
+def layer_parameters(layer, fault):
+    """What was measured of a layer's fault, for a report on the model."""
+    return [("layer", float(layer), "the first whose attention differs, from 0"),
+            *((name, float(value), "") for name, value in fault.parameters.items())]
+
+
 class _Findings:
     """What has been found so far, and the report that it makes."""
 
@@ -20,7 +26,7 @@ class _Findings:
         self.faults, self.evidence, self.unseen, self.broken_relations = [], [], [], []
         self.differences, self.unexplained = [], []
         self.broken, self.held, self.right, self.wrong_layer = None, 0, {}, None
-        self.ambiguous = False
+        self.alternatives, self.alternatives_text = [], ""
 
     def fault(self, slug, variant, what, parameters, misfit, certain, where=""):
         """One fault a slug: what is found of it later is added to what was found first."""
@@ -35,6 +41,14 @@ class _Findings:
                 return
         self.faults.append(entry)
 
+    def told_apart(self, report, layer, where):
+        """Keeps what a layer's report cannot tell apart: alternatives, each with its own parameters, which stay as they
+        are listed there. One of them may be two faults at once, so the report's own words join them."""
+        self.alternatives_text = report.summary.partition("cannot tell apart ")[2] + f" ({where})"
+        self.alternatives = [
+            (fault.slug, fault.variant, f"{fault.what} ({where}; one of several explanations)",
+             layer_parameters(layer, fault), float(fault.misfit), False) for fault in report.faults]
+
     def report(self, declared, reproducer):
         """A Report."""
         names = " and ".join(slug + (f"/{variant}" if variant else "") for slug, variant, *_ in self.faults)
@@ -42,9 +56,10 @@ class _Findings:
             verdict, summary = "broken", "broken: " + self.broken
         elif self.faults:
             verdict, summary = "fault", f"fault: {names}: {self.faults[0][2]}"
-            if self.ambiguous and not any(entry[5] for entry in self.faults):
-                verdict = "ambiguous"
-                summary = f"ambiguous: these calls cannot tell apart {names.replace(' and ', ', ')}"
+            if self.alternatives:
+                summary += f"; beside it one of {self.alternatives_text}"
+        elif self.alternatives:
+            verdict, summary = "ambiguous", f"ambiguous: these calls cannot tell apart {self.alternatives_text}"
         elif self.broken_relations or self.unexplained:
             what = self.unexplained + [r.name for r in self.broken_relations]
             verdict = "unknown"
@@ -56,7 +71,7 @@ class _Findings:
                 "unknown: no relation could be asked of this model")
         ask = "" if verdict != "unknown" else "sl.record(model) around one failing call, and dump.diagnose(layer, spec)"
         return report_from(*_core.make_report(
-            verdict=verdict, summary=summary, faults=[] if self.broken else self.faults,
+            verdict=verdict, summary=summary, faults=[] if self.broken else self.faults + self.alternatives,
             evidence=[(what, float(value)) for what, value in self.evidence], next_probe=ask,
             first_difference=self.differences[0] if self.differences else None, blind_spots=self.unseen,
             declared=declared, reproducer=reproducer))
@@ -188,14 +203,14 @@ def _layers(run, ids, pad, findings):
             findings.fault("rope.per_layer", "", f"layers of type {own} turn by the rotation of {theirs} layers",
                            parameters, 0.0, report.faults[0].certain, scene.name)
             return
-        findings.ambiguous = report.verdict == "ambiguous"
         # Of a family that is not known the declaration is a guess, and what contradicts it is told, not named.
         if named and known:
             where = f"{scene.name}, layer {layer}" + (f" and {wrong[1][0]}" if len(wrong) > 1 else "")
-            for fault in report.faults:
-                parameters = [("layer", float(layer), "the first whose attention differs, from 0")]
-                parameters += [(name, float(value), "") for name, value in fault.parameters.items()]
-                findings.fault(fault.slug, fault.variant, fault.what, parameters, fault.misfit, fault.certain, where)
+            if report.verdict == "ambiguous":
+                findings.told_apart(report, layer, where)
+            for fault in report.faults if report.verdict == "fault" else ():
+                findings.fault(fault.slug, fault.variant, fault.what, layer_parameters(layer, fault), fault.misfit,
+                               fault.certain, where)
         else:
             text = f"the attention of layer {layer} {scene.name} is not what its config declares: {report.summary}"
             if known:

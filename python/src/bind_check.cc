@@ -14,11 +14,6 @@ using checker::SubjectTraits;
 
 using Flat = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-constexpr std::pair<const char*, std::vector<double> Observation::*> kOutputs[] = {
-    {"out", &Observation::out}, {"lse", &Observation::lse}, {"weights", &Observation::weights},
-    {"d_q", &Observation::d_q}, {"d_k", &Observation::d_k}, {"d_v", &Observation::d_v},
-};
-
 std::vector<std::size_t> shape3(std::int64_t a, std::int64_t b, std::int64_t c) {
   return {static_cast<std::size_t>(a), static_cast<std::size_t>(b), static_cast<std::size_t>(c)};
 }
@@ -102,7 +97,7 @@ class PythonSubject : public checker::Subject {
   }
 
   static void read(const nb::dict& answers, Observation& call) {
-    for (const auto& [name, field] : kOutputs) {
+    for (const auto& [name, field] : checker::kOutputArrays) {
       if (!answers.contains(name)) continue;
       const auto array = nb::cast<Flat>(answers[name]);
       (call.*field).assign(array.data(), array.data() + array.shape(0));

@@ -27,13 +27,13 @@ std::vector<double> out_bounds(const Observation& answered) {
 }
 
 double worst_change(const std::vector<double>& a, const std::vector<double>& b,
-                    const std::vector<double>& bounds) {
+                    std::span<const double> bounds) {
   double worst = 0;
   for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, change(a[i], b[i], bounds[i]));
   return worst;
 }
 
-double worst_change(const Observation& a, const Observation& b, const std::vector<double>& bounds,
+double worst_change(const Observation& a, const Observation& b, std::span<const double> bounds,
                     const std::function<bool(std::int64_t row)>& counts) {
   const std::int64_t width = std::int64_t{a.spec.heads.num_q_heads} * a.spec.heads.v_head_dim;
   double worst = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "sightline/checker/observation.h"
@@ -13,11 +14,10 @@ namespace sightline::checker {
 
 /// The largest change of an array, each element in its bound. NaN agrees with NaN alone.
 [[nodiscard]] double worst_change(const std::vector<double>& a, const std::vector<double>& b,
-                                  const std::vector<double>& bounds);
+                                  std::span<const double> bounds);
 
 /// The largest change of the outputs of the query rows that `counts`.
-[[nodiscard]] double worst_change(const Observation& a, const Observation& b,
-                                  const std::vector<double>& bounds,
+[[nodiscard]] double worst_change(const Observation& a, const Observation& b, std::span<const double> bounds,
                                   const std::function<bool(std::int64_t row)>& counts);
 
 }  // namespace sightline::checker

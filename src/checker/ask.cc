@@ -62,10 +62,7 @@ void place(const Observation& call, std::int64_t begin, Observation& o) {
 }  // namespace
 
 Observation without_outputs(Observation answered) {
-  for (auto* output :
-       {&answered.out, &answered.lse, &answered.weights, &answered.d_q, &answered.d_k, &answered.d_v}) {
-    output->clear();
-  }
+  for (const auto& [name, array] : kOutputArrays) (answered.*array).clear();
   return answered;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "checker/answer_change.h"
 #include "checker/ask.h"
 #include "checker/probes.h"
 #include "checker/relations.h"
@@ -138,17 +139,19 @@ std::optional<Report> ask_beside(Subject& subject, const std::vector<Probe>& pro
   weigh_cache(subject.traits(), whole, self);
   const Observation* chunks = probes.size() > 1 && probes[1].name == "chunks" ? &probes[1].question : nullptr;
   steps.begin("the same question twice");
-  const Result<RelationResult> repeat = hold_repeat(subject, whole);
+  const std::vector<double> bounds = out_bounds(whole);
+  const RelationInputs in{&whole, bounds, chunks};
+  const Result<RelationResult> repeat = hold_repeat(subject, in);
   if (!repeat) return broken_by("asked the same question twice", repeat.error());
   if (!repeat->holds()) return broken_report("asked the same question twice", "it answered otherwise");
   self.relations.push_back(*repeat);
   steps.begin("relations");
-  const Result<std::vector<RelationResult>> held = hold_relations(subject, {&whole, chunks});
+  const Result<std::vector<RelationResult>> held = hold_relations(subject, in);
   if (!held) return broken_by("asked for a relation", held.error());
   self.relations.insert(self.relations.end(), held->begin(), held->end());
   if (subject.traits().takes_batch) {
     steps.begin("rows of a batch");
-    Result<RowIndependence> rows = hold_row_independence(subject, whole);
+    Result<RowIndependence> rows = hold_row_independence(subject, in);
     if (!rows) return broken_by("asked three rows at once", rows.error());
     if (rows->relation.holds() && rows->relation.worst > 0) {
       rows->relation.name += ", not to the bit (batch.reduction_order)";

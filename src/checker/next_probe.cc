@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "checker/probe_inputs.h"
 #include "checker/probes.h"
-#include "sightline/base/rng.h"
 
 namespace sightline::checker {
 namespace {
@@ -113,29 +113,18 @@ Observation make_probe(const Shape& s) {
   o.spec = s.spec;
   o.type = s.type;
   o.rope_length = s.kv_len;
-  Rng rng(1);
-  const HeadSpec& heads = s.spec.heads;
-  const auto fill = [&](std::vector<double>& x, std::int64_t count, double size) {
-    x.resize(static_cast<std::size_t>(count));
-    for (double& y : x) y = round_to(s.type, size * rng.next_normal());
-  };
-  fill(o.q, s.q_len * heads.num_q_heads * heads.qk_head_dim, 1.5 * s.loudness);
-  fill(o.k, s.kv_len * heads.num_kv_heads * heads.qk_head_dim, 1.5);
-  fill(o.v, s.kv_len * heads.num_kv_heads * heads.v_head_dim, 1.5);
-  if (s.has_bias) fill(o.bias, heads.num_q_heads * s.q_len * s.kv_len, 1.5);
-  o.kv_coords = coords_range(-s.num_pads, s.kv_len - s.num_pads);
-  for (std::int64_t i = 0; i < s.kv_len; ++i) {
-    TokenCoord& coord = o.kv_coords[static_cast<std::size_t>(i)];
-    coord.valid = i >= s.num_pads && i <= s.kv_len - s.num_pads;
-    if (s.second_document > 0 && i >= s.second_document) {
-      coord.segment = 1;
-      coord.segment_start = s.second_document - s.num_pads;
-    }
-    if (i >= s.num_pads + 2 && i < s.num_pads + 5) coord.span = 1;
+  TokenLayout layout{.num_tokens = s.kv_len, .num_front_pads = s.num_pads};
+  layout.num_back_pads = std::max<std::int64_t>(0, s.num_pads - 1);
+  if (s.second_document > 0) layout.document_begins = {s.second_document};
+  o.kv_coords = lay_out(layout);
+  for (const TokenCoord& coord : o.kv_coords) {
     o.kv_rope_pos.push_back(s.rope_origin + coord.pos - coord.segment_start);
   }
   o.q_coords.assign(o.kv_coords.end() - s.q_len, o.kv_coords.end());
   o.q_rope_pos.assign(o.kv_rope_pos.end() - s.q_len, o.kv_rope_pos.end());
+  Rng rng(1);
+  draw_inputs(rng, s.loudness, o);
+  if (s.has_bias) o.bias = draw(rng, s.type, s.spec.heads.num_q_heads * s.q_len * s.kv_len);
   if (s.call_length > 0) {
     for (std::int64_t begin = 0; begin < s.q_len; begin += s.call_length) o.call_begins.push_back(begin);
   }
@@ -143,7 +132,7 @@ Observation make_probe(const Shape& s) {
   o.out = {0.0};
   if (s.has_lse) o.lse = {0.0};
   if (s.has_gradients) {
-    fill(o.d_out, s.q_len * heads.num_q_heads * heads.v_head_dim, 1.5);
+    draw_upstream(rng, o);
     o.d_q = o.d_k = o.d_v = {0.0};
   }
   return o;

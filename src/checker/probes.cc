@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sightline/base/rng.h"
+#include "checker/probe_inputs.h"
 
 namespace sightline::checker {
 namespace {
@@ -26,16 +26,13 @@ class ProbeMaker {
         rng_(options.seed) {}
 
   // All tokens as queries and keys, in one call.
-  Observation whole(std::int64_t num_tokens) {
+  Observation whole(std::int64_t num_tokens, double loudness = 1) {
     Observation o;
     o.spec = spec_;
     o.type = type_;
     o.kv_coords = tokens(num_tokens);
     o.q_coords = o.kv_coords;
-    const HeadSpec& heads = spec_.heads;
-    fill(o.q, num_tokens * heads.num_q_heads * heads.qk_head_dim);
-    fill(o.k, num_tokens * heads.num_kv_heads * heads.qk_head_dim);
-    fill(o.v, num_tokens * heads.num_kv_heads * heads.v_head_dim);
+    draw_inputs(rng_, loudness, o);
     return o;
   }
   Observation whole() { return whole(num_tokens_); }
@@ -60,11 +57,7 @@ class ProbeMaker {
     return o;
   }
 
-  Observation loud() {
-    Observation o = whole();
-    for (double& x : o.q) x = round_to(type_, kLoud * x);
-    return o;
-  }
+  Observation loud() { return whole(num_tokens_, kLoud); }
 
   Observation padded() {
     Observation o = whole();
@@ -80,7 +73,7 @@ class ProbeMaker {
 
   Observation with_gradients() {
     Observation o = whole();
-    fill(o.d_out, o.q_len() * spec_.heads.num_q_heads * spec_.heads.v_head_dim);
+    draw_upstream(rng_, o);
     return o;
   }
 
@@ -97,26 +90,12 @@ class ProbeMaker {
   }
 
  private:
-  void fill(std::vector<double>& x, std::int64_t count) {
-    x.resize(static_cast<std::size_t>(count));
-    for (double& y : x) y = round_to(type_, 1.5 * rng_.next_normal());
-  }
-
   // Positions from 0; documents, spans and flags where the mask reads them and the subject is told.
   std::vector<TokenCoord> tokens(std::int64_t n) {
-    std::vector<TokenCoord> coords = coords_range(0, n);
-    if (!traits_.takes_segments || !needs_segments(spec_.mask)) return coords;
-    const std::int64_t borders[] = {0, 2 * n / 5, 2 * n / 5 + n / 4, n};
-    for (int s = 0; s < 3; ++s) {
-      for (std::int64_t i = borders[s]; i < borders[s + 1]; ++i) {
-        TokenCoord& coord = coords[static_cast<std::size_t>(i)];
-        coord.segment = s;
-        coord.segment_start = borders[s];
-        const std::int64_t inside = i - borders[s];
-        coord.span = inside >= 2 && inside < 5 ? 1 : 0;
-        coord.flags = static_cast<std::uint32_t>(rng_.next_u64());
-      }
-    }
+    if (!traits_.takes_segments || !needs_segments(spec_.mask)) return coords_range(0, n);
+    std::vector<TokenCoord> coords =
+        lay_out({.num_tokens = n, .document_begins = {2 * n / 5, 2 * n / 5 + n / 4}});
+    for (TokenCoord& coord : coords) coord.flags = static_cast<std::uint32_t>(rng_.next_u64());
     return coords;
   }
 

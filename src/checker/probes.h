@@ -9,10 +9,6 @@
 
 namespace sightline::checker {
 
-inline constexpr std::int64_t kFarPosition =
-    5000;                             ///< beyond the tables and precision that short tests reach
-inline constexpr double kLoud = 6.0;  ///< factor of q: logits that a cap or a weak fill changes
-
 struct Probe {
   std::string name;      ///< one or two words for people
   Observation question;  ///< inputs without outputs

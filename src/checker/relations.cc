@@ -51,10 +51,10 @@ bool chunks_change_nothing(const Observation& chunks) {
 
 }  // namespace
 
-Result<RelationResult> hold_repeat(Subject& subject, const Observation& whole) {
-  Observation again = without_outputs(whole);
+Result<RelationResult> hold_repeat(Subject& subject, const RelationInputs& in) {
+  Observation again = without_outputs(*in.whole);
   SIGHTLINE_CHECK(ask(subject, again));
-  return RelationResult{"the same question twice", worst_change(whole, again, out_bounds(whole), every_row)};
+  return RelationResult{"the same question twice", worst_change(*in.whole, again, in.bounds, every_row)};
 }
 
 Result<RelationResult> hold_gradient_repeat(Subject& subject, const Observation& answered) {
@@ -74,10 +74,9 @@ Result<RelationResult> hold_gradient_repeat(Subject& subject, const Observation&
 
 Result<std::vector<RelationResult>> hold_relations(Subject& subject, const RelationInputs& in) {
   const Observation& whole = *in.whole;
-  const std::vector<double> bounds = out_bounds(whole);
   std::vector<RelationResult> results;
   if (in.chunks != nullptr && chunks_change_nothing(*in.chunks)) {
-    results.push_back({"whole = chunks", worst_change(whole, *in.chunks, bounds, every_row)});
+    results.push_back({"whole = chunks", worst_change(whole, *in.chunks, in.bounds, every_row)});
   }
   const std::int64_t key = whole.kv_len() / 2;
   if (is_blind_to(whole, key)) {
@@ -86,7 +85,7 @@ Result<std::vector<RelationResult>> hold_relations(Subject& subject, const Relat
     SIGHTLINE_CHECK(ask(subject, edited));
     results.push_back(
         {fmt::format("an edit of token {} leaves the rows alone that must not see it", key),
-         worst_change(whole, edited, bounds, [&](std::int64_t row) { return !sees(whole, row, key); })});
+         worst_change(whole, edited, in.bounds, [&](std::int64_t row) { return !sees(whole, row, key); })});
   }
   if (subject.traits().takes_positions && whole.spec.rope.pairing != RopePairing::kNone &&
       whole.spec.rope.scaling.kind == RopeScalingKind::kNone) {

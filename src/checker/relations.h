@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,13 @@ struct RelationResult {
 /// asked, `chunks`.
 struct RelationInputs {
   const Observation* whole = nullptr;
+  std::span<const double> bounds;       ///< out_bounds of `whole`
   const Observation* chunks = nullptr;  ///< null: not asked
 };
 
 /// The same question again, which may change its outputs by rounding (sums of threads in another order) and
-/// by nothing else. Errors: those of asking.
-[[nodiscard]] Result<RelationResult> hold_repeat(Subject& subject, const Observation& whole);
+/// by nothing else. `in.chunks` is not looked at. Errors: those of asking.
+[[nodiscard]] Result<RelationResult> hold_repeat(Subject& subject, const RelationInputs& in);
 
 /// The same gradients again; as hold_repeat, and `answered` holds gradients. Errors: those of asking.
 [[nodiscard]] Result<RelationResult> hold_gradient_repeat(Subject& subject, const Observation& answered);

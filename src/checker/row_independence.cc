@@ -114,7 +114,7 @@ struct Explanation {
 };
 
 Result<std::vector<Explanation>> explain(Subject& subject, const std::vector<Observation>& rows,
-                                         std::size_t r, const std::vector<double>& bounds) {
+                                         std::size_t r, std::span<const double> bounds) {
   std::vector<Explanation> all;
   for (const Mixture& mixture : kMixtures) {
     Explanation best{&mixture, 0, std::numeric_limits<double>::infinity()};
@@ -146,8 +146,8 @@ NamedFault named(const std::vector<std::size_t>& differing,
 
 }  // namespace
 
-Result<RowIndependence> hold_row_independence(Subject& subject, const Observation& whole) {
-  std::vector<Observation> rows = make_rows(whole, subject.traits());
+Result<RowIndependence> hold_row_independence(Subject& subject, const RelationInputs& in) {
+  std::vector<Observation> rows = make_rows(*in.whole, subject.traits());
   SIGHTLINE_CHECK(answer_together(subject, rows));
   RowIndependence result;
   result.relation.name = "a row of a batch = the row alone";
@@ -156,7 +156,9 @@ Result<RowIndependence> hold_row_independence(Subject& subject, const Observatio
   for (std::size_t r = 0; r < rows.size(); ++r) {
     Observation alone = without_outputs(rows[r]);
     SIGHTLINE_CHECK(ask(subject, alone));
-    const std::vector<double> bounds = out_bounds(alone);
+    // Row 0 asks what the whole asked.
+    const std::vector<double> own = r == 0 ? std::vector<double>{} : out_bounds(alone);
+    const std::span<const double> bounds = r == 0 ? in.bounds : own;
     const double worst = worst_change(rows[r].out, alone.out, bounds);
     result.relation.worst = std::max(result.relation.worst, worst);
     if (worst <= RelationResult::kLargest) continue;

@@ -21,7 +21,7 @@ struct RowIndependence {
 /// and with padding of their own as far as the traits go. When a row differs, asks it alone again with one
 /// thing at a time taken from another row: positions, padding, keys, values, queries, all of it. Needs
 /// traits().takes_batch. Errors: those of asking. Cost: one call of three rows, 3 questions, and up to 14 for
-/// each row that differs.
-[[nodiscard]] Result<RowIndependence> hold_row_independence(Subject& subject, const Observation& whole);
+/// each row that differs. `in.chunks` is not looked at.
+[[nodiscard]] Result<RowIndependence> hold_row_independence(Subject& subject, const RelationInputs& in);
 
 }  // namespace sightline::checker

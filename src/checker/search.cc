@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sightline/base/golden_section.h"
+
 namespace sightline::checker {
 namespace {
 
@@ -245,38 +247,19 @@ Candidate Searcher::refine(const Hypothesis& hypothesis, std::span<const Fault> 
     const Score score = looks_at_all ? this->score(faults) : first_look(faults);
     return Candidate{std::move(faults), score};
   };
-  constexpr double kGolden = 0.6180339887498949;
-  constexpr int kSteps = 60;
-  double tolerance = 1e-9;
-  double a = to(low);
-  double b = to(high);
-  double x1 = b - kGolden * (b - a);
-  double x2 = a + kGolden * (b - a);
-  Candidate c1 = try_value(from(x1));
-  Candidate c2 = try_value(from(x2));
-  if (c1.score.worst <= kFits && c2.score.worst <= kFits) {
+  const GoldenSection section{to(low), to(high)};
+  GoldenLimits limits{.max_steps = 60, .tolerance = 1e-9};
+  GoldenPair<Candidate> found{try_value(from(section.left())), try_value(from(section.right()))};
+  if (found.first.score.worst <= kFits && found.second.score.worst <= kFits) {
     // The few rows do not tell these numbers apart.
     looks_at_all = true;
-    tolerance = 1e-5;
-    c1 = try_value(from(x1));
-    c2 = try_value(from(x2));
+    limits.tolerance = 1e-5;
+    found = {try_value(from(section.left())), try_value(from(section.right()))};
   }
-  for (int i = 0; i < kSteps && std::abs(b - a) > tolerance * std::max(std::abs(a), std::abs(b)); ++i) {
-    if (better(c1.score, c2.score)) {
-      b = x2;
-      x2 = x1;
-      c2 = std::move(c1);
-      x1 = b - kGolden * (b - a);
-      c1 = try_value(from(x1));
-    } else {
-      a = x1;
-      x1 = x2;
-      c1 = std::move(c2);
-      x2 = a + kGolden * (b - a);
-      c2 = try_value(from(x2));
-    }
-  }
-  Candidate best = better(c1.score, c2.score) ? c1 : c2;
+  const auto evaluate = [&](double x) -> Result<Candidate> { return try_value(from(x)); };
+  const auto less = [](const Candidate& x, const Candidate& y) { return better(x.score, y.score); };
+  found = *narrow(section, std::move(found), limits, evaluate, less);  // nothing in it fails
+  Candidate best = std::move(less(found.first, found.second) ? found.first : found.second);
   const double scouted = best.score.worst;
   best.score = score(best.faults);
   const double value = best.faults.back().values.front();

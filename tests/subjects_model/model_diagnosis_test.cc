@@ -90,6 +90,20 @@ TEST_F(ModelDiagnosisTest, FaultsAreNamedWithTheirParameters) {
   }
 }
 
+// Faults of chunks change nothing of a text in one forward: one text excludes them, and one is not enough.
+TEST_F(ModelDiagnosisTest, ATextThatWasNotRunExcludesNothing) {
+  std::vector<ModelObservation> seen = observed("cache.position_offset");
+  const Report both = diagnosed(seen);
+  ASSERT_EQ(both.verdict, Verdict::kFault) << to_text(both);
+  EXPECT_TRUE(both.faults.front().certain) << to_text(both);
+  seen.back() = observed("").back();
+  seen.back().chunk = 0;
+  const Report one = diagnosed(seen);
+  ASSERT_EQ(one.verdict, Verdict::kFault) << to_text(one);
+  EXPECT_EQ(one.faults.front().slug, "cache.position_offset");
+  EXPECT_FALSE(one.faults.front().certain) << to_text(one);
+}
+
 TEST_F(ModelDiagnosisTest, WhatNoFaultExplainsIsUnknown) {
   std::vector<ModelObservation> seen = observed("");
   for (ModelObservation& o : seen) o.logprobs[3] -= 1.0;

@@ -56,6 +56,16 @@ struct Observation {
   [[nodiscard]] bool is_self_attention() const;
 };
 
+/// One of the arrays that come back, by the name that every form of an observation gives it.
+struct OutputArray {
+  const char* name;
+  std::vector<double> Observation::* array;
+};
+inline constexpr OutputArray kOutputArrays[] = {
+    {"out", &Observation::out}, {"lse", &Observation::lse}, {"weights", &Observation::weights},
+    {"d_q", &Observation::d_q}, {"d_k", &Observation::d_k}, {"d_v", &Observation::d_v},
+};
+
 /// May query `row` see key `key`, as `mask` says of the observation's tokens? For masks without tables.
 [[nodiscard]] bool sees(const Observation& o, const MaskSpec& mask, std::int64_t row, std::int64_t key);
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
+#include "sightline/base/golden_section.h"
 #include "subjects/model/altered_settings.h"
 #include "subjects/model/parameter_values.h"
 
@@ -49,7 +51,12 @@ CandidateSearch::CandidateSearch(const ModelRunner& runner, const ModelSpec& mod
       texts_(texts),
       is_noisy_(is_noisy),
       progress_(progress),
-      searched_(text_to_search(texts)) {}
+      searched_(text_to_search(texts)) {
+  for (const BoundedText& text : texts) {
+    if (&text != searched_) others_.push_back(&text);
+  }
+  std::ranges::stable_sort(others_, {}, [](const BoundedText* t) { return std::ssize(t->observation->ids); });
+}
 
 int CandidateSearch::num_steps() { return static_cast<int>(all_kinds().size()); }
 
@@ -141,34 +148,19 @@ Result<void> CandidateSearch::refine(Tried& best, std::span<const BoundedText> t
 // Golden section on the logarithm around the best coarse value.
 Result<void> CandidateSearch::refine_on_scale(Tried& best, std::span<const BoundedText> texts,
                                               double ratio) const {
-  constexpr double kGolden = 0.6180339887498949;
   const FaultKind& kind = *best.fault.kind;
   const double center = best.fault.values.front(), reach = std::log(ratio);
-  double low = std::log(center) - reach, high = std::log(center) + reach;
   const auto at_value = [&](double x) -> Result<double> {
     SIGHTLINE_TRY(Tried tried, try_value(kind, std::exp(x), texts));
     const double square = tried.square;
     if (square < best.square) best = std::move(tried);
     return square;
   };
-  double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
-  SIGHTLINE_TRY(double at_a, at_value(a));
-  SIGHTLINE_TRY(double at_b, at_value(b));
-  for (int i = 0; i < (is_noisy_ ? kNoisyRefinements : kRefinements); ++i) {
-    if (at_a <= at_b) {
-      high = b;
-      b = a;
-      at_b = at_a;
-      a = high - kGolden * (high - low);
-      SIGHTLINE_TRY(at_a, at_value(a));
-    } else {
-      low = a;
-      a = b;
-      at_a = at_b;
-      b = low + kGolden * (high - low);
-      SIGHTLINE_TRY(at_b, at_value(b));
-    }
-  }
+  const GoldenSection section{std::log(center) - reach, std::log(center) + reach};
+  SIGHTLINE_TRY(const double left, at_value(section.left()));
+  SIGHTLINE_TRY(const double right, at_value(section.right()));
+  const GoldenLimits limits{.max_steps = is_noisy_ ? kNoisyRefinements : kRefinements};
+  SIGHTLINE_CHECK(narrow(section, GoldenPair<double>{left, right}, limits, at_value, std::less_equal<>{}));
   return {};
 }
 
@@ -208,31 +200,31 @@ Result<Candidate> CandidateSearch::held_against_all(const Tried& tried, double n
   Candidate candidate{tried.fault, 0, 0, 0};
   SIGHTLINE_TRY(const auto first, runner_.misfit(*searched_->observation, tried.fault, searched_->bounds));
   if (!first) return candidate;
-  // What one text makes hopeless is not run on the others, and one exclusion is then all that is known; what
-  // noise leaves far from the best is not run on long ones.
+  // What noise leaves far from the best is not run on long texts. What one text makes hopeless is run on
+  // others, short ones first, until a second one excludes it too, which is what makes another name certain.
   const bool is_hopeless = first->worst > kHopeless;
   const bool is_far = is_noisy_ && first->square > nearest + kFar;
-  std::vector<double> worst;
-  for (const BoundedText& text : texts_) {
-    const double size = static_cast<double>(text.bounds.each.size());
+  const auto as_the_first = [&](const BoundedText& text) {
+    return first->square * static_cast<double>(text.bounds.each.size()) /
+           static_cast<double>(searched_->bounds.each.size());
+  };
+  const auto add = [&](double worst, double square) {
+    candidate.worst = std::max(candidate.worst, worst);
+    candidate.sum_square += square;
+    if (worst > kExcluded) ++candidate.num_excluding;
+  };
+  add(first->worst, first->square);
+  for (const BoundedText* const each : others_) {
+    const BoundedText& text = *each;
     const bool is_long = std::ssize(text.observation->ids) > kQuickTokens;
-    if (&text != searched_ && (is_hopeless || (is_far && is_long))) {
-      if (is_hopeless) worst.push_back(first->worst);
-      candidate.sum_square += first->square * size / static_cast<double>(searched_->bounds.each.size());
+    if (is_hopeless ? candidate.num_excluding >= 2 : is_far && is_long) {
+      candidate.sum_square += as_the_first(text);
       continue;
     }
     SIGHTLINE_TRY(const auto misfit, runner_.misfit(*text.observation, tried.fault, text.bounds));
-    if (!misfit) {  // it changes nothing here
-      worst.push_back(text.declared_worst);
-      candidate.sum_square += text.declared_square;
-      continue;
-    }
-    worst.push_back(misfit->worst);
-    candidate.sum_square += misfit->square;
+    // Where it changes nothing the text is as it was declared.
+    add(misfit ? misfit->worst : text.declared_worst, misfit ? misfit->square : text.declared_square);
   }
-  candidate.worst = *std::ranges::max_element(worst);
-  candidate.num_excluding =
-      static_cast<int>(std::ranges::count_if(worst, [](double x) { return x > kExcluded; }));
   return candidate;
 }
 

@@ -22,7 +22,7 @@ struct Candidate {
   Fault fault;
   double worst = 0;       ///< over all texts, in the bounds of this candidate
   double sum_square = 0;  ///< over all texts, in the bounds of the declared run
-  int num_excluding = 0;  ///< texts that put it beyond ten bounds
+  int num_excluding = 0;  ///< texts that were run and put it beyond ten bounds
 };
 
 class CandidateSearch {
@@ -62,6 +62,7 @@ class CandidateSearch {
   bool is_noisy_;
   const Progress& progress_;
   const BoundedText* searched_;
+  std::vector<const BoundedText*> others_;  ///< shortest first
 };
 
 }  // namespace sightline::subjects

@@ -18,11 +18,6 @@ constexpr std::pair<const char*, bool SubjectTraits::*> kTakes[] = {
     {"chunks", &SubjectTraits::takes_chunks},       {"batch", &SubjectTraits::takes_batch},
 };
 
-constexpr std::pair<const char*, std::vector<double> Observation::*> kOutputs[] = {
-    {"out", &Observation::out}, {"lse", &Observation::lse}, {"weights", &Observation::weights},
-    {"d_q", &Observation::d_q}, {"d_k", &Observation::d_k}, {"d_v", &Observation::d_v},
-};
-
 Json array_of(const std::vector<double>& x) {
   JsonArray array;
   array.reserve(x.size());
@@ -250,7 +245,7 @@ Result<Observation> call_from_json(const Json& json) {
 
 Json answer_to_json(const Observation& call) {
   Json json = JsonObject{};
-  for (const auto& [name, field] : kOutputs) {
+  for (const auto& [name, field] : checker::kOutputArrays) {
     if (!(call.*field).empty()) json.set(name, array_of(call.*field));
   }
   return json;
@@ -258,7 +253,7 @@ Json answer_to_json(const Observation& call) {
 
 Result<void> read_answer(const Json& json, Observation& call) {
   if (json.as_object() == nullptr) return fail(ErrorKind::kInvalidContent, "the answer is no object");
-  for (const auto& [name, field] : kOutputs) {
+  for (const auto& [name, field] : checker::kOutputArrays) {
     if (const Json* found = json.find(name)) SIGHTLINE_CHECK(add_numbers(*found, name, 0, call.*field));
   }
   return {};
