@@ -137,7 +137,7 @@ Result<int> run_bench(Invocation& call) {
     if (!call.out.ok()) break;
     SIGHTLINE_CHECK(row.run(bench));
   }
-  report.end();
+  report.end(pattern == "all" ? bench::marks_without_row() : std::vector<std::string>{});
   return report.num_unmet() > 0 ? 1 : 0;
 }
 

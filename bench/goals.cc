@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "bench/families.h"
@@ -34,6 +35,17 @@ const Goal* goal_of(std::string_view row_name) {
     if (matches_glob(goal.rows, row_name)) return &goal;
   }
   return nullptr;
+}
+
+std::vector<std::string> marks_without_row() {
+  std::vector<std::string> patterns;
+  for (const Goal& goal : goals()) {
+    const auto fits = [&](const RowCase& row) { return goal_of(row.name) == &goal; };
+    const bool has_row = std::ranges::any_of(
+        row_families(), [&](const RowFamily& family) { return std::ranges::any_of(family.rows(), fits); });
+    if (!has_row) patterns.emplace_back(goal.rows);
+  }
+  return patterns;
 }
 
 Verdict judge(const Row& row, const Goal* goal) {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bench/row.h"
 
@@ -34,6 +35,9 @@ struct Goal {
 [[nodiscard]] std::span<const Goal> goals();
 /// The first goal whose pattern fits; null where the row has no mark.
 [[nodiscard]] const Goal* goal_of(std::string_view row_name);
+
+/// Patterns of marks that no row of any family has.
+[[nodiscard]] std::vector<std::string> marks_without_row();
 
 enum class Verdict { kNoMark, kStretch, kFirst, kShort, kNotMeasured, kByPeers };
 [[nodiscard]] Verdict judge(const Row& row, const Goal* goal);

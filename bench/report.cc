@@ -254,7 +254,8 @@ std::string Report::summary() const {
                      num_short_, num_unmeasured_);
 }
 
-void Report::end() {
+void Report::end(const std::vector<std::string>& marks_without_row) {
+  if (with_goals_) num_without_row_ = static_cast<int>(marks_without_row.size());
   if (format_ == Format::kJson) {
     document_.set("rows", std::move(rows_));
     if (with_goals_) {
@@ -263,11 +264,13 @@ void Report::end() {
       count.set("first", num_first_);
       count.set("short", num_short_);
       count.set("not_measured", num_unmeasured_);
+      count.set("without_row", JsonArray(marks_without_row.begin(), marks_without_row.end()));
       document_.set("marks", std::move(count));
     }
     write_(document_.dump(2) + "\n");
   } else if (with_goals_ && format_ != Format::kCsv) {
     write_(fmt::format("\n{}\n", summary()));
+    if (num_without_row_ > 0) write_(fmt::format("no row yet: {}\n", fmt::join(marks_without_row, ", ")));
   }
 }
 

@@ -33,10 +33,11 @@ class Report {
   Report(Format format, bool with_goals, std::function<void(std::string_view)> write);
   void begin(const Calibration& calibration);
   void add(const Row& row);
-  void end();
+  /// `marks_without_row`: patterns of marks whose rows are still to be written; they are not met either.
+  void end(const std::vector<std::string>& marks_without_row = {});
 
-  /// Rows with a mark that fell short or were not measured; marks that others judge do not count.
-  [[nodiscard]] int num_unmet() const { return num_short_ + num_unmeasured_; }
+  /// Marks that fell short, were not measured or have no row; those that others judge do not count.
+  [[nodiscard]] int num_unmet() const { return num_short_ + num_unmeasured_ + num_without_row_; }
 
  private:
   void add_text(const Row& row);
@@ -51,7 +52,7 @@ class Report {
   std::function<void(std::string_view)> write_;
   Json document_;
   JsonArray rows_;
-  int num_stretch_ = 0, num_first_ = 0, num_short_ = 0, num_unmeasured_ = 0;
+  int num_stretch_ = 0, num_first_ = 0, num_short_ = 0, num_unmeasured_ = 0, num_without_row_ = 0;
 };
 
 /// "0.86 of the peak", "1.07 x", "1.4 us".

@@ -94,6 +94,21 @@ TEST(BenchGoalsTest, NoLineOfTheTableHidesALaterOne) {
   }
 }
 
+TEST(BenchGoalsTest, MarksWithoutARowAreThoseThatNoRowHas) {
+  const std::vector<std::string> without = bench::marks_without_row();
+  for (const char* present : {"f32-dense-d64-*", "decode-*-ragged16-*", "tg64"}) {
+    EXPECT_EQ(std::count(without.begin(), without.end(), present), 0) << present;
+  }
+  for (const std::string& pattern : without) {
+    for (const bench::RowFamily& family : bench::row_families()) {
+      for (const bench::RowCase& row : family.rows()) {
+        const Goal* goal = bench::goal_of(row.name);
+        EXPECT_TRUE(goal == nullptr || goal->rows != pattern) << pattern << " is the mark of " << row.name;
+      }
+    }
+  }
+}
+
 TEST(BenchGoalsTest, StretchIsNoEasierThanFirst) {
   for (const Goal& goal : bench::goals()) {
     if (goal.sense == Sense::kAtLeast) {

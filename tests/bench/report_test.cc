@@ -135,5 +135,16 @@ TEST(BenchReportTest, TextShowsFigureMarkAndVerdictAndCountsWhatIsNotMet) {
   EXPECT_EQ(shown(Format::kText, false).find(">="), std::string::npos);
 }
 
+TEST(BenchReportTest, MarksWithoutARowAreNamedAndNotMet) {
+  std::string text;
+  bench::Report report(Format::kText, true, [&](std::string_view piece) { text += piece; });
+  report.begin({});
+  report.add(good_row());
+  EXPECT_EQ(report.num_unmet(), 0);
+  report.end({"backward-memory-*"});
+  EXPECT_EQ(report.num_unmet(), 1);
+  EXPECT_NE(text.find("no row yet: backward-memory-*"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace sightline::testing
