@@ -180,6 +180,11 @@ Result<std::unique_ptr<AttentionBody>> AttentionBody::make(const Bench& bench, A
 void AttentionBody::run() { static_cast<void>(impl_->forward()); }
 void AttentionBody::plan() const { static_cast<void>(impl_->make_plan()); }
 const AttentionCase& AttentionBody::get_case() const { return impl_->case_; }
+CaseViews AttentionBody::views() {
+  return {impl_->queries(),      impl_->contiguous(), &impl_->extras_, &*impl_->plan_,
+          impl_->queries_view(), impl_->out(),        impl_->tables_};
+}
+AttentionContext& AttentionBody::context() { return impl_->context_; }
 std::int64_t AttentionBody::pairs_visible() const { return impl_->context_.stats().pairs_visible; }
 std::int64_t AttentionBody::pairs_computed() const { return impl_->context_.stats().pairs_computed; }
 std::int64_t AttentionBody::cache_bytes() const { return impl_->cache_bytes_; }

@@ -42,6 +42,17 @@ struct AttentionCase {
 [[nodiscard]] AttentionCase self_attention(std::string name, const std::string& mask, int num_heads, int dim,
                                            std::int64_t num_tokens);
 
+/// The parts of a call from arrays, for those who call something else than the forward with them.
+struct CaseViews {
+  QueryBatch queries;
+  ContiguousKv kv;
+  const AttentionExtras* extras = nullptr;
+  const AttentionPlan* plan = nullptr;
+  StridedView<const float, 3> q;
+  StridedView<float, 3> out;
+  MaskTables tables;
+};
+
 class AttentionBody {
  public:
   /// Draws the arrays, fills the caches and plans. `bench` must outlive the body.
@@ -55,6 +66,8 @@ class AttentionBody {
   /// Runs once and holds sampled rows against the oracle by the error rule (design 5.3); says what it found.
   [[nodiscard]] Result<std::string> check();
   [[nodiscard]] const AttentionCase& get_case() const;
+  [[nodiscard]] CaseViews views();
+  [[nodiscard]] AttentionContext& context();
   /// Floating point operations of the visible pairs.
   [[nodiscard]] double work() const;
   [[nodiscard]] std::int64_t pairs_visible() const;

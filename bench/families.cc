@@ -7,7 +7,7 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr std::array<RowFamily, 13> kFamilies{{
+constexpr std::array<RowFamily, 14> kFamilies{{
     {"attention", "forward, dense and causal; on AVX2 and portable kernels too", attention_rows},
     {"masks", "masks that are key ranges, beside dense", mask_rows},
     {"blocks", "block-sparse and random boolean masks, beside dense", block_rows},
@@ -18,6 +18,7 @@ constexpr std::array<RowFamily, 13> kFamilies{{
     {"varlen", "sequences of unequal lengths, beside equal ones", varlen_rows},
     {"scaling", "one thread and two", scaling_rows},
     {"call", "the smallest call", call_rows},
+    {"backward", "the fused backward: dense, causal, grouped heads, range masks, memory", backward_rows},
     {"linear", "linear layers", linear_rows},
     {"model", "a whole model, by llama-bench's names", model_rows},
     {"start", "how long the program takes to start", program_rows},

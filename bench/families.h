@@ -45,6 +45,7 @@ struct RowFamily {
 [[nodiscard]] std::vector<RowCase> varlen_rows();
 [[nodiscard]] std::vector<RowCase> scaling_rows();
 [[nodiscard]] std::vector<RowCase> call_rows();
+[[nodiscard]] std::vector<RowCase> backward_rows();
 [[nodiscard]] std::vector<RowCase> linear_rows();
 [[nodiscard]] std::vector<RowCase> model_rows();
 [[nodiscard]] std::vector<RowCase> program_rows();

@@ -74,6 +74,20 @@ class Page(unittest.TestCase):
         self.assertIn("1.75: **short**", line_of(page, "zentorch"))
         self.assertNotIn("1.75", line_of(page, "| | openvino"))
 
+    def test_turns_in_which_the_machine_was_slower_do_not_count(self):
+        def run(before, after, seconds):
+            return {"figure": 0.5, "steady": True, "limit_before": before, "limit_after": after, "seconds": [seconds]}
+        # A turn across which the calibration moved, one at half speed, one before rivals that met a slower machine.
+        runs = [run(1e11, 1e11, 1e-3), run(1e11, 1e11, 1e-3), run(1e11, 0.9e11, 9e-3), run(0.5e11, 0.5e11, 9e-3),
+                run(1e11, 1e11, 9e-3), run(0.9e11, 0.9e11, 1e-3), run(0.9e11, 0.9e11, 1e-3)]
+        theirs = [[2e-3], [2e-3], [1e-6], [1e-6], [1e-6], [2e-3], [2e-3]]
+        row = {"row": "f32-dense-d64-T512", "ours": ours(5e-3, runs=runs), "rivals": [rival("torch SDPA", 1e-6, turns=theirs)]}
+        page, _ = report(document(row))
+        self.assertIn("4 of 7 turns", line_of(page, "**Sightline** | 1 "))
+        self.assertIn("2.00 x, faster", line_of(page, "torch SDPA"))
+        row["ours"] = ours(5e-3, runs=[*runs[:2], *runs[2:4] * 3][:7])
+        self.assertIn("unsteady", line_of(report(document(row))[0], "**Sightline** | "))
+
     def test_useful_work_is_compared_where_the_two_sides_see_other_pairs(self):
         row = {"row": "mask-documents-f32-d64-T4096", "ours": ours(1e-3),
                "rivals": [rival("torch FlexAttention", 4e-3, work=2e8)]}
