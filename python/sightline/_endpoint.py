@@ -8,32 +8,12 @@ import urllib.request
 import numpy as np
 
 from . import _core
+from ._endpoint_plan import TEXTS as _TEXTS  # noqa: F401
+from ._endpoint_plan import describe, make_plan
 from ._model_file import Model
 from ._report import report_from
 
-_TEXTS = (
-    "The capital of France is Paris, and the river that runs through it is called the Seine.",
-    "In 1969 two people walked on the Moon; a third stayed in orbit and waited for them to come back.",
-    "def add(a, b):\n    return a + b\n\nprint(add(2, 3))\n",
-    "A list of fruit: apple, pear, cherry, apple, pear, cherry, apple, pear, cherry, apple, pear, cherry.",
-    "To make bread you need flour, water, salt and yeast. Mix them, wait an hour, knead, wait again, and bake.",
-    "She sells sea shells by the sea shore; the shells that she sells are sea shells, I am sure.",
-    # Long ones: a wrong base or scale of the rotation shows with the distance.
-    "Once upon a time there was a miller who had three sons, a mill, a donkey and a cat. When he died, the eldest "
-    "son took the mill, the second took the donkey, and nothing was left for the youngest but the cat. He sat down "
-    "by the road and said to himself: my brothers can earn their bread together, but what can I do with a cat? I "
-    "could have a pair of gloves made of its fur, and then I would have nothing at all. The cat had heard every "
-    "word and answered: do not worry, master. Give me a bag and a pair of boots, so that I can walk through the "
-    "bushes, and you will see that your share is not as poor as you think. The miller's youngest son had little "
-    "hope, but he had seen the cat play many clever tricks to catch rats and mice, so he gave it what it asked for.",
-    "The meeting of 3 March began at 9:30. Present were Anna, Bruno, Clara and David; Emil was ill. First, Anna "
-    "read the minutes of the last meeting, and nobody objected. Second, Bruno reported on the budget: of 12,400 "
-    "euros, 7,150 had been spent, most of it on the new roof. Clara asked whether the roof would be finished before "
-    "the summer, and Bruno said that it would, if the weather allowed it. Third, David proposed to move the next "
-    "meeting to 7 April, because Anna and Clara would be away at the end of March. All agreed. Fourth, Clara asked "
-    "who would buy the gift for Emil; David will. The meeting ended at 10:15. The minutes were written by Anna and "
-    "sent to Bruno, Clara, David and Emil.",
-)
+_WARM = 0.5  # nats between two answers to one text that are no rounding, whatever the server computes in
 
 
 class EndpointError(ValueError):
@@ -109,37 +89,136 @@ def _nearest(model, kinds):
     return best, distance(best)
 
 
-def _late_distance(model, texts):
-    """The same distance where each number is what the row after a token gives that token: a fault of the server's
-    bookkeeping, not of its model."""
-    squares = []
-    for ids, row in texts:
+def _late_differences(model, texts):
+    """[(text, position, expected, got)] where each number is what the row after a token gives that token: a fault of
+    the server's bookkeeping, not of its model."""
+    pairs = []
+    for number, (ids, row) in enumerate(texts):
         logits = model.logits(ids).astype(np.float64)
         own = logits[np.arange(len(ids)), ids] - np.logaddexp.reduce(logits, axis=-1)
-        squares += [(x - y)**2 for x, y in zip(row, own[1:]) if x is not None]
-    return sum(squares) / len(squares)
+        pairs += [(number, i + 1, float(x), y) for i, (x, y) in enumerate(zip(own[1:], row)) if y is not None]
+    return pairs
 
 
-_WARM = 0.5  # nats between a text's first answer and its next that are no rounding, whatever the server computes in
+def _late_distance(pairs):
+    """The mean square of those differences."""
+    return sum((x - y)**2 for _, _, x, y in pairs) / max(1, len(pairs))
 
 
-def _warm_report(cold, warm, address, reproducer):
-    """The Report where texts are answered otherwise when they are asked again, or None: {text: values} of both."""
-    def change(text):
-        pairs = [(a, b) for a, b in zip(cold[text], warm[text]) if a is not None and b is not None]
-        return max((abs(a - b) for a, b in pairs), default=0.0)
-
-    changed = [text for text in warm if len(warm[text]) != len(cold[text]) or change(text) > _WARM]
-    if not changed:
-        return None
-    what = "a text is answered otherwise when it is asked again: keys that were kept are not its own"
-    evidence = [(f"nats between the first answer and the next: {text[:30]!r}", change(text)) for text in warm]
+def _late_report(pairs, limit, reproducer):
+    """The Report on a server that pairs each token with the row after it, read so."""
+    text, position, expected, got = max(pairs, key=lambda p: abs(p[2] - p[3]))
+    worst, mean = abs(expected - got), _late_distance(pairs)**0.5
+    late = "the server pairs each token with the row after it, one row late"
+    if worst <= limit:
+        verdict, summary = "convention", f"convention: {late}; read so, it agrees within {worst:.3g} nats"
+    else:
+        verdict, summary = "unknown", f"unknown: {late}; read so, it still differs by {worst:.3g} nats"
+    evidence = [(f"Read one row later, the log-probabilities differ from the file's by {worst:.3g} nats at most.",
+                 worst),
+                (f"The root mean square of those {len(pairs)} differences is {mean:.3g} nats.", mean)]
+    probe = "" if worst <= limit else "a server that pairs each token with the row before it"
     return report_from(*_core.make_report(
-        verdict="fault", summary=f"fault: cache.prefix_identity/hit: {what}",
-        faults=[("cache.prefix_identity", "hit", what, [("texts", float(len(changed)), "answered otherwise")], 0.0,
-                 len(changed) > 1)],
-        evidence=evidence, next_probe="sl.check_prefix_cache(ask, fresh=fresh) in the server's process",
-        first_difference=None, blind_spots=[], declared=address, reproducer=reproducer))
+        verdict=verdict, summary=summary, faults=[], evidence=evidence, next_probe=probe, blind_spots=[],
+        first_difference=None if worst <= limit else (f"logprobs of text {text}", [position], expected, got),
+        declared="the model file as it is", reproducer=reproducer))
+
+
+class _Answers:
+    """The replies to a plan as (ids, row) by every reading that all of them allow."""
+
+    def __init__(self, model):
+        self.model, self.kinds, self.count = model, {}, 0
+
+    def add(self, text, tokens, values, address):
+        found = {kind: (ids, [None] * unseen + values[1:len(ids) - unseen])
+                 for kind, (ids, unseen) in _readings(self.model, text, tokens).items()}
+        before = self.kinds if self.count else {kind: [] for kind in found}
+        self.kinds = {kind: rows + [found[kind]] for kind, rows in before.items() if kind in found}
+        self.count += 1
+        if not self.kinds:
+            raise EndpointError(f"{address} makes {len(tokens)} tokens of {text[:30]!r}..., the file "
+                                f"{len(self.model.encode(text))}: it tokenizes otherwise")
+
+
+def _differences(a, b):
+    """[(position, difference)] of the log-probabilities that two answers have of the same beginning."""
+    (a_ids, a_row), (b_ids, b_row) = a, b
+    same = next((i for i, (x, y) in enumerate(zip(a_ids, b_ids)) if x != y), min(len(a_ids), len(b_ids)))
+    return [(i, abs(a_row[i] - b_row[i])) for i in range(max(0, same - 1))
+            if a_row[i] is not None and b_row[i] is not None]
+
+
+def _with(report, reproducer, *, evidence, verdict=None, summary=None, faults=None, next_probe=None):
+    """The report with more evidence, and with another verdict, summary, faults or probe where they are given."""
+    first = report.first_difference
+    if faults is None:
+        faults = [(f.slug, f.variant, f.what, [(name, value, "") for name, value in f.parameters.items()], f.misfit,
+                   f.certain) for f in report.faults]
+    return report_from(*_core.make_report(
+        verdict=verdict or report.verdict, summary=summary or report.summary, faults=faults,
+        evidence=[(e["what"], e["value"]) for e in report.evidence] + evidence,
+        next_probe=next_probe or report.next_probe or "", blind_spots=report.blind_spots,
+        first_difference=first and (first["tensor"], first["index"], first["expected"], first["got"]),
+        declared="the model file as it is", reproducer=reproducer))
+
+
+class _Warm:
+    """What a server answers when it was asked the same, or the same beginning, before."""
+
+    def __init__(self, plan, answers):
+        self.num, self.worst, self.where = {"again": 0, "longer": 0}, {"again": 0.0, "longer": 0.0}, {}
+        self.texts = {}   # largest difference of each text, by its first request
+        self.begins = []  # (index of the request, how many tokens were asked before)
+        for i, request in enumerate(plan):
+            if request.kind == "new":
+                continue
+            self.num[request.kind] += 1
+            differences = _differences(answers[request.of], answers[i])
+            if differences:
+                most = max(difference for _, difference in differences)
+                self.texts[request.of] = max(self.texts.get(request.of, 0.0), most)
+            for position, difference in differences:
+                if difference > self.worst[request.kind]:
+                    self.worst[request.kind] = difference
+                    self.where[request.kind] = (request.text, position + 1)
+            if request.kind == "longer" and differences:
+                self.begins.append((i, differences[-1][0] + 2))
+
+    def evidence(self):
+        words = {"again": "The same text asked again", "longer": "The beginning of a text that was asked before"}
+        return [(f"{words[kind]} ({n} requests) is answered otherwise by {self.worst[kind]:.3g} nats at most.",
+                 self.worst[kind]) for kind, n in self.num.items() if n]
+
+    def fault(self, limit):
+        """(summary, fault) of answers that depend on what was asked before; None where they do not."""
+        changed = [kind for kind in self.num if self.worst[kind] > limit]
+        if not changed:
+            return None
+        (text, position), worst = self.where[changed[0]], self.worst[changed[0]]
+        what = "a text is answered otherwise when it is asked again" if changed[0] == "again" else (
+            "a text is answered otherwise when it begins another")
+        what += ": keys that were kept are not its own"
+        number = len(self.changed(limit))
+        summary = (f"fault: cache.prefix_identity/hit: {what} (by {worst:.3g} nats at token {position} of "
+                   f"{text[:30]!r}...)")
+        return summary, ("cache.prefix_identity", "hit", what, [("texts", float(number), "answered otherwise")], 0.0,
+                         number > 1)
+
+    def changed(self, limit):
+        """Texts that were answered otherwise."""
+        return {of for of, worst in self.texts.items() if worst > limit}
+
+
+def _tails(model, plan, answers, begins, limit):
+    """Of the longer texts those whose end differs from the file by more than `limit`: [(ids, row, tokens before)]."""
+    wrong = []
+    for i, before in begins:
+        ids, row = answers[i]
+        own = model.log_probs(ids)
+        if max((abs(x - y) for x, y in list(zip(row, own))[before - 1:] if x is not None), default=0.0) > limit:
+            wrong.append((ids, row, before))
+    return wrong
 
 
 def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None, budget=60, tolerance=None,
@@ -148,58 +227,71 @@ def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None
 
     url         of the server, for example "http://localhost:8080"; /v1/completions is asked with echo and logprobs
     model       the file or folder that it serves, or an sl.Model
-    texts       what is asked; two or more make a name certain. None: eight of our own, of 20 to 180 tokens in
+    texts       what is asked; two or more make a name certain. None: up to twelve of our own, of 20 to 384 tokens in
                 common vocabularies, as far as they fit the model's context
-    budget      requests, at most; how many will be made is printed first
+    budget      requests; what will be asked is printed first. Up to twelve all are new texts
     their_types  what the server rounds, as in Model.diagnose: "llama.cpp" for its servers on a CPU. Say it where
                 you know it: how far that moves each log-probability is then measured
     tolerance   nats that its arithmetic may move a log-probability by; None: 2e-3 (that of f32) beside
                 their_types, else 0.2, which hides small faults
     timeout     seconds of one request
-    again       texts are asked a second time, in their order, as far as the budget reaches: a cache of prefixes that
-                hits then must give the numbers of the miss, else `cache.prefix_identity`
+    again       until the budget is used our texts are asked by turns again and with a sentence behind them, yours
+                once again: a cache of prefixes that hits then must give the numbers of the miss, else
+                `cache.prefix_identity`
     file        where the number of requests is printed; None: standard error
 
+    A server that pairs each token with the row after it is read so: a `convention` where that is all, else `unknown`.
+    An end that is wrong only behind a beginning that was asked before is looked for as a fault of a cache.
     EndpointError (a ValueError), one line: no connection, 401, 429, HTML or other JSON, another tokenization of the
     texts. Nothing is retried. Texts whose tokens are not those of the file are an error, not a fault.
     """
     model = model if isinstance(model, Model) else Model(model)
-    if texts is None:
-        texts = [text for text in _TEXTS if len(model.encode(text)) < model.context_length]
-    texts = list(texts)[:budget]
-    if not texts:
+    plan = make_plan(model, budget, texts, again)
+    if not plan:
         raise ValueError("check_endpoint: no texts within the budget")
     if tolerance is None:
         tolerance = 2e-3 if their_types else 0.2
     address = url.rstrip("/") + ("" if url.rstrip("/").endswith("/completions") else "/v1/completions")
-    twice = texts[:budget - len(texts)] if again else []
-    print(f"sightline: {len(texts) + len(twice)} requests to {address}, "
-          f"{'two' if twice else 'one'} a text", file=file or sys.stderr)
-    began, asked, kinds, cold = time.monotonic(), 0, {}, {}
-
-    def answer(text):
-        body = {"model": model_name, "prompt": text, "max_tokens": 1, "echo": True, "logprobs": 1, "temperature": 0}
-        return _logprobs(_ask(address, body, api_key, timeout), address)
-
-    for text in texts:
-        tokens, values = answer(text)
-        cold[text] = values
-        found = {kind: (ids, [None] * unseen + values[1:len(ids) - unseen])
-                 for kind, (ids, unseen) in _readings(model, text, tokens).items()}
-        kinds = {kind: texts + [found[kind]] for kind, texts in kinds.items() if kind in found} if asked else {
-            kind: [reading] for kind, reading in found.items()}
-        asked += 1
-        if not kinds:
-            raise EndpointError(f"{address} makes {len(tokens)} tokens of {text[:30]!r}..., the file "
-                                f"{len(model.encode(text))}: it tokenizes otherwise")
-    warm = {text: answer(text)[1] for text in twice}
-    elapsed = time.monotonic() - began
-    print(f"sightline: answered in {elapsed:.1f} s", file=file or sys.stderr)
-    texts, distance = _nearest(model, kinds)
-    if "absent" in kinds and 16 * _late_distance(model, kinds["absent"]) < distance:
-        raise EndpointError(f"{address} gives each token the log-probability that the row after it gives: one row late")
-    ids, rows = zip(*texts)
-    reproducer = f"sl.check_endpoint({url!r}, ...)"
-    report = model.diagnose(list(ids), list(rows), chunk=chunk, tolerance=tolerance, their_types=their_types,
-                            reproducer=reproducer)
-    return report.ok and _warm_report(cold, warm, address, reproducer) or report
+    print(f"sightline: {len(plan)} requests to {address}: {describe(plan)}", file=file or sys.stderr)
+    began, read = time.monotonic(), _Answers(model)
+    for request in plan:
+        body = {"model": model_name, "prompt": request.text, "max_tokens": 1, "echo": True, "logprobs": 1,
+                "temperature": 0}
+        tokens, values = _logprobs(_ask(address, body, api_key, timeout), address)
+        read.add(request.text, tokens, values, address)
+    print(f"sightline: answered in {time.monotonic() - began:.1f} s", file=file or sys.stderr)
+    is_new = [request.kind == "new" for request in plan]
+    new = lambda rows: [row for row, wanted in zip(rows, is_new) if wanted]  # noqa: E731
+    cold, distance = _nearest(model, {kind: new(rows) for kind, rows in read.kinds.items()})
+    answers = next(rows for kind, rows in read.kinds.items() if new(rows) == cold)
+    limit, reproducer = _WARM if their_types else min(_WARM, 2 * tolerance), f"sl.check_endpoint({url!r}, ...)"
+    if "absent" in read.kinds:
+        late = _late_differences(model, new(read.kinds["absent"]))
+        if 16 * _late_distance(late) < distance:
+            return _late_report(late, 3 * _WARM if their_types else tolerance, reproducer)
+    asked = {"tolerance": tolerance, "their_types": their_types, "reproducer": reproducer}
+    ids, rows = zip(*cold)
+    report = model.diagnose(list(ids), list(rows), chunk=chunk, **asked)
+    warm = _Warm(plan, answers)
+    if not warm.evidence():
+        return report
+    evidence = warm.evidence()
+    if not report.ok:
+        return _with(report, reproducer, evidence=evidence)
+    if found := warm.fault(limit):
+        return _with(report, reproducer, evidence=evidence, verdict="fault", summary=found[0], faults=[found[1]],
+                     next_probe="sl.check_prefix_cache(ask, fresh=fresh) in the server's process")
+    wrong = _tails(model, plan, answers, warm.begins, limit)
+    if not wrong:
+        return _with(report, reproducer, evidence=evidence)
+    # A kept beginning is a first call, its end the next: of the texts with the commonest beginning whose end is no
+    # longer, or there would be three calls.
+    wrong = [text for text in wrong if len(text[0]) <= 2 * text[2]] or wrong
+    lengths = [before for *_, before in wrong]
+    before = max(lengths, key=lengths.count)
+    ids, rows = zip(*[(ids, row) for ids, row, length in wrong if length == before])
+    report = model.diagnose(list(ids), list(rows), chunk=before, **asked)
+    what = (f"{len(wrong)} of {len(warm.begins)} texts are wrong behind a beginning that was asked before, new ones "
+            "right")
+    return _with(report, reproducer, evidence=[*evidence, (what + ".", float(len(wrong)))],
+                 summary=f"{report.summary} ({what})")

@@ -62,8 +62,8 @@ def write(folder, tensors):
     return folder
 
 
-def forward(tensors, ids):
-    """Logits [tokens, vocab_size] in float64."""
+def forward(tensors, ids, positions=None):
+    """Logits [tokens, vocab_size] in float64; positions: rotary ones other than 0, 1, 2, ..."""
     c = CONFIG
     w = {name: x.astype(np.float64) for name, x in tensors.items()}
     norm = lambda x, name: x / np.sqrt((x * x).mean(-1, keepdims=True) + c["rms_norm_eps"]) * w[name]  # noqa: E731
@@ -74,7 +74,7 @@ def forward(tensors, ids):
         own = f"model.layers.{layer}."
         h = norm(x, own + "input_layernorm.weight")
         q, k, v = ((h @ w[f"{own}self_attn.{p}_proj.weight"].T).reshape(n, -1, c["head_dim"]) for p in "qkv")
-        q, k = (plain.rotate(t, np.arange(n), frequencies, "half_split") for t in (q, k))
+        q, k = (plain.rotate(t, np.arange(n) if positions is None else positions, frequencies, "half_split") for t in (q, k))
         out = plain.attention(q, k, v, np.tri(n, dtype=bool))[0]
         x = x + out.reshape(n, -1) @ w[own + "self_attn.o_proj.weight"].T
         h = norm(x, own + "post_attention_layernorm.weight")
