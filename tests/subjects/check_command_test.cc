@@ -188,8 +188,9 @@ TEST(CheckCommandTest, CtrlCEndsTheSubjectTooAndLeavesNoReport) {
     for (const std::string when : {"", "read line; echo '{\"takes\": [\"chunks\"]}'; read line; "}) {
       std::filesystem::remove(pid_file);
       std::filesystem::remove(report);
-      const std::string command =
-          when + "trap '' TERM; sleep 1000 & echo $! > " + pid_file + "; kill -" + signal + " $PPID; wait";
+      const std::string command = when + "trap '' TERM; sleep 1000 & echo $! > " + pid_file + "; kill -" +
+                                  signal +
+                                  " $(cut -d' ' -f4 /proc/$PPID/stat); wait";  // the parent of its keeper
       const RunResult result = check({"--process", command, "--output", report});
       EXPECT_EQ(result.signal, 0) << signal;
       EXPECT_EQ(result.exit_code, 130) << signal << result.out << result.err;

@@ -69,7 +69,9 @@ void keep(const std::function<int()>& subject_main, int status_fd, std::pair<int
   for (const int signal : {SIGTERM, SIGCHLD}) ::sigaddset(&awaited, signal);
   ::sigprocmask(SIG_BLOCK, &awaited, &before);
   ::signal(SIGCHLD, SIG_DFL);
-  ::signal(SIGPIPE, SIG_IGN);
+  // A subject that signals its parent must not end the one that ends the subject.
+  constexpr int kIgnored[] = {SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE};
+  for (const int signal : kIgnored) ::signal(signal, SIG_IGN);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(0);  // it went before the line above
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -79,7 +81,8 @@ void keep(const std::function<int()>& subject_main, int status_fd, std::pair<int
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != self) ::_exit(0);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::signal(signal, SIG_DFL);
+    for (const int signal : kIgnored) ::signal(signal, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
     ::close(status_fd);
     ::_exit(subject_main());
