@@ -34,12 +34,15 @@ def document(*rows):
             "rows": list(rows)}
 
 
-def report(json_document):
+def report(json_document, goals=None):
     """(page, names of its plots)"""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
         (path / "in.json").write_text(json.dumps(json_document))
-        subprocess.run([sys.executable, ROOT / "bench/peers/report", path / "in.json", "--docs", path], check=True)
+        if goals is not None:
+            (path / "goals.json").write_text(json.dumps(goals))
+        subprocess.run([sys.executable, ROOT / "bench/peers/report", path / "in.json", "--docs", path, "--goals",
+                        path / "goals.json"], check=True)
         return (path / "performance.md").read_text(), sorted(p.name for p in path.glob("*.svg"))
 
 
@@ -113,7 +116,23 @@ class Page(unittest.TestCase):
         measured = ROOT / "docs/performance.json"
         if not measured.exists():
             self.skipTest("nothing is published")
-        self.assertEqual((ROOT / "docs/performance.md").read_text(), report(json.loads(measured.read_text()))[0])
+        judged = ROOT / "docs/performance-goals.json"
+        goals = json.loads(judged.read_text()) if judged.exists() else None
+        self.assertEqual((ROOT / "docs/performance.md").read_text(), report(json.loads(measured.read_text()), goals)[0])
+
+    def test_marks_that_fell_short_or_were_not_measured_are_shown(self):
+        runs = [{"steady": i < 2} for i in range(5)]
+        rows = [{"name": "f32-dense-d64-T512", "measured": True, "note": "", "limit": "f32 peak", "figure": 0.5,
+                 "median_s": 1e-3, "runs": runs, "mark": ">= 0.86 (0.90)", "verdict": "SHORT"},
+                {"name": "start-info", "measured": False, "note": "no model", "mark": "<= 0.3 s", "verdict": "not measured"}]
+        counts = {"stretch": 0, "first": 0, "short": 1, "not_measured": 1, "without_row": ["bf16-dense-d64-*"]}
+        goals = {"date": "2026-01-01", "commit": "abc", "command": "sightline bench --goals",
+                 "report": {"marks": counts, "rows": rows}}
+        page, _ = report(document(), goals)
+        self.assertIn("| 0.5 of f32 peak | >= 0.86 (0.90) | **SHORT** | 2 of 5 |", page)
+        self.assertIn("| no model | <= 0.3 s | **not measured** | |", page)
+        self.assertIn("still to be written: `bf16-dense-d64-*`", page)
+        self.assertIn("0 stretch, 0 first, 1 short, 1 not measured", page)
 
 
 if __name__ == "__main__":
