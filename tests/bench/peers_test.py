@@ -27,7 +27,8 @@ def rival(name, seconds, **more):
 
 
 def document(*rows):
-    return {"date": "2026-01-01", "command": "bench/peers/run --turns 7", "commit": "abc", "threads": 2, "turns": 7,
+    return {"origins": [{"date": "2026-01-01", "command": "bench/peers/run --turns 7", "commit": "abc"}], "threads": 2,
+            "turns": 7,
             "machine": {"cpu": "a CPU", "flags": ["avx2"], "cores": 2, "memory_gib": 8, "system": "Linux 6.1"},
             "calibration": {"isa": "avx2", "peak_f32_flops": 1e11, "peak_bf16_flops": None, "peak_int8_ops": None, "reads": []},
             "engines": {"torch": {"version": "torch 9"}, "openvino": {"cannot": "could not be installed"}},
