@@ -10,6 +10,7 @@ import pytest
 
 import plain
 import sightline as sl
+from sightline._attention import oracle_backward
 
 
 def arrays(shape_q=(9, 6, 8), shape_k=(14, 2, 8), v_dim=5, seed=0):
@@ -128,11 +129,12 @@ def test_calls_from_several_threads_and_after_a_fork_give_the_same_bits():
     assert done.stdout == "0 True\n", done
 
 
-def test_gradients_of_a_batch_and_of_what_was_broadcast():
+@pytest.mark.parametrize("backward,bound", [(sl.attention_backward, 2e-6), (oracle_backward, 1e-8)])
+def test_gradients_of_a_batch_and_of_what_was_broadcast(backward, bound):
     q, k, v = (np.stack([x, x[::-1]]).astype(float) for x in arrays((5, 4, 6), (7, 2, 6), 3))
     rng = np.random.default_rng(3)
-    bias = rng.standard_normal((4, 1, 7))
-    d_out, d_lse = rng.standard_normal((2, 5, 4, 3)), rng.standard_normal((2, 5, 4))
+    bias, d_out, d_lse = (rng.standard_normal(s).astype(np.float32).astype(float)
+                          for s in ((4, 1, 7), (2, 5, 4, 3), (2, 5, 4)))
     spec = sl.attention_spec(num_q_heads=4, num_kv_heads=2, qk_head_dim=6, v_head_dim=3, mask="causal & window(3)",
                              rope="half_split", logit_softcap=3.0, sink_logits=[0.1, -1.0, 0.5, 2.0])
     visible = np.subtract.outer(np.arange(2, 7), np.arange(7))
@@ -145,7 +147,8 @@ def test_gradients_of_a_batch_and_of_what_was_broadcast():
             total += (out * d_out[b]).sum() + (lse * d_lse[b]).sum()
         return total
 
-    grads = sl.attention_backward(q, k, v, d_out, spec, d_lse=d_lse, bias=bias, dense=visible)
+    given = (q, k, v, d_out) if backward is oracle_backward else (x.astype(np.float32) for x in (q, k, v, d_out))
+    grads = backward(*given, spec, d_lse=d_lse, bias=bias, dense=visible)
     assert grads.d_alibi_slopes is None and grads.d_sink_logits.shape == (4,)
     for x, d in ((q, grads.d_q), (k, grads.d_k), (v, grads.d_v), (bias, grads.d_bias)):
         assert d.shape == x.shape
@@ -155,10 +158,30 @@ def test_gradients_of_a_batch_and_of_what_was_broadcast():
             x[at] = kept + step
             ends.append(loss())
         x[at] = kept
-        assert abs((ends[0] - ends[1]) / 2e-5 - d[at]) < 1e-8
+        assert abs((ends[0] - ends[1]) / 2e-5 - d[at]) < bound
     each = [sl.reference.attention_backward(q[b], k[b], v[b], d_out[b], spec, d_lse=d_lse[b], bias=bias, dense=visible)
             for b in range(2)]
-    assert np.allclose(grads.d_sink_logits, each[0].d_sink_logits + each[1].d_sink_logits)
+    assert np.allclose(grads.d_sink_logits, each[0].d_sink_logits + each[1].d_sink_logits, atol=bound)
+
+
+def test_engine_gradients_equal_the_oracles_and_have_one_result():
+    q, k, v = (np.stack([x, x[::-1]]) for x in arrays((150, 4, 8), (170, 2, 8), 5))
+    rng = np.random.default_rng(4)
+    d_out = rng.standard_normal((2, 150, 4, 5)).astype(np.float32)
+    by_head = rng.random((1, 4, 150, 170)) < 0.5
+    for given in ({}, {"dense": by_head}, {"bias": rng.standard_normal((2, 4, 150, 170)).astype(np.float32)},
+                  {"bias": rng.standard_normal((4, 150, 170)).astype(np.float32), "dense": by_head}):
+        got = sl.attention_backward(q, k, v, d_out, "causal & window(60)", num_threads=1, **given)
+        out, lse = sl.attention(q, k, v, "causal & window(60)", return_lse=True, **given)
+        again = sl.attention_backward(q, k, v, d_out, "causal & window(60)", out=out, lse=lse, num_threads=3, **given)
+        want = oracle_backward(q, k, v, d_out, "causal & window(60)", **given)
+        for a, b, w in zip(got, again, want):
+            assert (a is None) == (w is None)
+            if w is not None:
+                assert a.dtype == np.float32 and a.shape == w.shape and np.array_equal(a, b)
+                assert np.abs(a - w).max() < 3e-6 * max(1, np.abs(w).max()), list(given)
+    with pytest.raises(ValueError, match="d_out has 2 sequences of 149 tokens, expected 2 of 150"):
+        sl.attention_backward(q, k, v, d_out[:, 1:], "causal")
 
 
 def test_a_matrix_and_a_bias_mean_what_they_say():
