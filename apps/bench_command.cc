@@ -108,6 +108,10 @@ Result<int> run_bench(Invocation& call) {
   cli.epilog(kEpilog);
   if (auto ended = cli.parse(call)) return *ended;
 
+  if (with_goals && runs && *runs < bench::kJudgedRuns) {
+    return fail(ErrorKind::kInvalidArgument, "--goals: a mark is judged on {} runs, got --runs {}",
+                bench::kJudgedRuns, *runs);
+  }
   if (list) {
     list_rows(call.out);
     return 0;

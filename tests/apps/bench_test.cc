@@ -34,6 +34,8 @@ TEST(BenchCommandTest, RefusesRowsSetsAndFormatsItDoesNotKnow) {
   EXPECT_EQ(run({"bench", "--isa", "sse9"}, "portable").exit_code, 2);
   EXPECT_EQ(run({"bench", "--repeats", "1"}, "portable").exit_code, 2);
   EXPECT_EQ(run({"bench", "-o", "yaml"}, "portable").exit_code, 2);
+  EXPECT_EQ(run({"bench", "--goals", "--runs", "4", "--list"}, "portable").exit_code, 2);
+  EXPECT_EQ(run({"bench", "--goals", "--runs", "5", "--list"}, "portable").exit_code, 0);
 }
 
 TEST(BenchCommandTest, ListsWhatRowsTakes) {
