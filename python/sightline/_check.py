@@ -62,8 +62,8 @@ class Callable:
     def _other(self, questions, name):
         """An argument beside q, k and v; of every row where the function was declared to take a batch."""
         x = [question[name] for question in questions]
-        if name == "is_self_attention":
-            return x[0]
+        if name in ("is_self_attention", "draft_parents"):
+            return x[0]  # the same of all rows
         x = np.stack(x) if self.batch else x[0]
         if name == "mask":
             x = x.astype(bool)
@@ -158,6 +158,7 @@ def _traits(takes, framework):
     return {"takes_positions": any_of("kv_pos", "kv_rope_pos"),
             "takes_segments": told or any_of("kv_segment"),
             "takes_padding": told or any_of("kv_valid"),
+            "takes_drafts": any_of("draft_parents") or (told and any_of("kv_pos", "kv_rope_pos")),
             "takes_gradients": framework == "torch" or any_of("d_out")}
 
 
@@ -170,7 +171,8 @@ def check(fn, spec="causal", *, num_q_heads=6, num_kv_heads=2, head_dim=16, v_he
                 before rotation; keys are those of the whole sequence so far, and queries without positions are the
                 newest. It is given by name whatever else it has parameters for: mask (bool [q_len, kv_len], the
                 declared one), q_pos, kv_pos, q_rope_pos, kv_rope_pos, q_segment, kv_segment, q_segment_start,
-                kv_segment_start, q_span, kv_span, q_flags, kv_flags, q_valid, kv_valid, is_self_attention, d_out.
+                kv_segment_start, q_span, kv_span, q_flags, kv_flags, q_valid, kv_valid, is_self_attention, d_out,
+                draft_parents (of the drafts, which are the newest tokens; for masks that say tree).
                 What it is not told is not asked: positions other than 0, 1, 2, ... need kv_pos or kv_rope_pos,
                 documents kv_segment or mask, padding kv_valid or mask
     spec        an AttentionSpec, or the text of a mask with the sizes and the rotation of the next options

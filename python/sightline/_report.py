@@ -71,7 +71,7 @@ def _observation(spec, arrays, call_begins, tokens, type_name, rope_length):
 
 
 def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", rope_length=0, bias=None, dense=None,
-             d_out=None, out=None, lse=None, weights=None, d_q=None, d_k=None, d_v=None, **tokens):
+             draft_parents=None, d_out=None, out=None, lse=None, weights=None, d_q=None, d_k=None, d_v=None, **tokens):
     """Explains arrays that someone else computed: which fault, if any, turns the declared meaning into them.
 
     q, k, v      [tokens, heads, dim] before rotation, or [batch, tokens, heads, dim]: rows are probes
@@ -79,6 +79,9 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", rope_le
     call_begins  rows of q at which chunks begin, when the queries came in several calls
     bias         [heads, queries, keys], added to scores; one for each probe or one for all
     dense        [queries, keys] bool, True is visible, for masks that say `dense`; the same
+    draft_parents
+                 for masks that say `tree`: the parent of each draft, -1 for a root, [drafts]; the drafts are the last
+                 keys and queries, in this order, and stand at their depths (q_pos, kv_pos)
     dtype        "f32", "bf16", "f16" or "f64": what they were computed in; by default the type of the outputs
     follows      "torch", "onnx", "flash_attn" or "jax": what that library documents is a convention, no fault
     rope_length  tokens that the sequence is set up for, of rotations that depend on it, as in `attention`
@@ -106,5 +109,7 @@ def diagnose(spec, *, q, k, v, call_begins=None, dtype=None, follows="", rope_le
         rows = [{name: x[b] for name, x in arrays.items()} for b in range(arrays["q"].shape[0])]
     else:
         rows = [arrays]
+    if draft_parents is not None:
+        rows = [{**row, "draft_parents": np.asarray(to_numpy(draft_parents), np.int64)} for row in rows]
     observations = [_observation(spec, row, call_begins, tokens, dtype, rope_length) for row in rows]
     return report_from(*_core.diagnose(observations, follows))

@@ -55,6 +55,7 @@ nb::dict question_of(const Observation& call) {
   set_tokens(question, "q", call.q_coords, call.q_rope_pos);
   set_tokens(question, "kv", call.kv_coords, call.kv_rope_pos);
   question["mask"] = to_numpy(checker::visible_pairs(call), {call.q_coords.size(), call.kv_coords.size()});
+  question["draft_parents"] = to_numpy(std::vector(call.draft_parents), {call.draft_parents.size()});
   question["is_self_attention"] = call.is_self_attention();
   return question;
 }
@@ -115,6 +116,7 @@ SubjectTraits traits_of(const nb::dict& traits) {
           .takes_padding = is("takes_padding"),
           .takes_gradients = is("takes_gradients"),
           .takes_chunks = is("takes_chunks"),
+          .takes_drafts = is("takes_drafts"),
           .takes_batch = is("takes_batch"),
           .cache_bytes_per_token = nb::cast<double>(traits["cache_bytes_per_token"])};
 }

@@ -45,6 +45,14 @@ void bind_checker(nb::module_& m) {
       .def(
           "set",
           [](Observation& o, const std::string& name, const Flat& array) {
+            if (name == "draft_parents") {
+              const std::vector<double> given = values(array);
+              const auto parents =
+                  checker::draft_parents_from(std::vector<std::int64_t>(given.begin(), given.end()));
+              if (!parents) throw nb::value_error(parents.error().message.c_str());
+              o.draft_parents = *parents;
+              return;
+            }
             if (name == "dense") {
               for (const double x : values(array)) o.dense.push_back(x != 0 ? 1 : 0);
               return;

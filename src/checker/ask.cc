@@ -24,6 +24,8 @@ Observation call_of(const Observation& o, std::int64_t begin, std::int64_t end) 
   call.kv_coords = rows(o.kv_coords, 0, num_keys, 1);
   call.q_rope_pos = rows(o.q_rope_pos, begin, end, 1);
   call.kv_rope_pos = rows(o.kv_rope_pos, 0, num_keys, 1);
+  // The drafts are in the last call, and earlier ones know of none.
+  if (end == o.q_len()) call.draft_parents = o.draft_parents;
   call.d_out = rows(o.d_out, begin, end, std::int64_t{heads.num_q_heads} * heads.v_head_dim);
   if (!o.bias.empty()) {
     for (int h = 0; h < heads.num_q_heads; ++h) {

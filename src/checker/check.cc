@@ -233,8 +233,13 @@ void judge(const std::vector<Probe>& probes, const SelfEvidence& self, Report& r
 
 Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOptions& options) {
   SIGHTLINE_CHECK(validate(spec));
-  if (uses(spec.mask, MaskOp::kDense) || uses(spec.mask, MaskOp::kTree)) {
-    return fail(ErrorKind::kInvalidArgument, "check: the mask '{}' needs tables, which no probe has",
+  if (uses(spec.mask, MaskOp::kDense)) {
+    return fail(ErrorKind::kInvalidArgument, "check: the mask '{}' needs a matrix, which no probe has",
+                to_string(spec.mask));
+  }
+  if (uses(spec.mask, MaskOp::kTree) && !subject.traits().takes_drafts) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: the mask '{}' needs a draft tree, and the subject is not told one (drafts)",
                 to_string(spec.mask));
   }
   if (options.num_tokens != 0 && (options.num_tokens < kMinTokens || options.num_tokens > kMaxTokens)) {

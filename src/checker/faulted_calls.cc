@@ -51,6 +51,8 @@ Result<void> Calls::add(const Observation& o, std::int64_t begin, std::int64_t e
   const auto part = [&](const auto& all) { return std::vector(all.begin() + begin, all.begin() + end); };
   const auto rope = o.kv_rope_pos.empty() ? std::vector<std::int64_t>{} : part(o.kv_rope_pos);
   CallCoords call = call_coords(begin, part(o.kv_coords), rope);
+  const auto num_drafts = static_cast<std::int64_t>(o.draft_parents.size());
+  call.num_drafts = std::clamp<std::int64_t>(end - (o.kv_len() - num_drafts), 0, end - begin);
   const CallCoords right = call;
   for (const Fault& fault : faults) SIGHTLINE_CHECK(plant(fault, call));
   changed_ = changed_ || !(call == right);
@@ -100,6 +102,14 @@ CallInputs::CallInputs(const Observation& o, const AttentionSpec& spec, const Ar
       dense_.insert(dense_.end(), begin, begin + call.num_keys);
     }
     in_.tables.dense = dense_view<const std::uint8_t, 2>(dense_.data(), {num_q, call.num_keys});
+  }
+  if (uses(o.spec.mask, MaskOp::kTree)) {
+    const std::vector<std::int32_t> of_queries = draft_nodes(o.q_len(), o.draft_parents.size());
+    for (const std::int64_t row : rows) q_node_.push_back(of_queries[at(row)]);
+    kv_node_ = draft_nodes(o.kv_len(), o.draft_parents.size());
+    in_.tables.q_node = q_node_;
+    in_.tables.kv_node = std::span(kv_node_).first(at(call.num_keys));
+    in_.tables.parent = o.draft_parents;
   }
   if (o.bias.empty()) return;
   for (int h = 0; h < heads.num_q_heads; ++h) {

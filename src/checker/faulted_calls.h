@@ -76,6 +76,7 @@ class CallInputs {
   std::vector<TokenCoord> q_coords_;
   std::vector<std::int64_t> q_rope_pos_;
   std::vector<std::uint8_t> dense_;
+  std::vector<std::int32_t> q_node_, kv_node_;
   reference::AttentionInputs in_;
 };
 

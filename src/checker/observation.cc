@@ -57,17 +57,69 @@ bool Observation::is_self_attention() const {
   return true;
 }
 
-bool sees(const Observation& o, const MaskSpec& mask, std::int64_t row, std::int64_t key) {
-  return is_visible(mask, {}, {o.q_coords[static_cast<std::size_t>(row)], row},
-                    {o.kv_coords[static_cast<std::size_t>(key)], key});
+Result<std::vector<std::int32_t>> draft_parents_from(std::span<const std::int64_t> parents) {
+  std::vector<std::int32_t> checked;
+  for (const std::int64_t parent : parents) {
+    const auto node = static_cast<std::int64_t>(checked.size());
+    if (parent < -1 || parent >= node) {
+      return fail(ErrorKind::kInvalidArgument, "draft_parents[{}] = {}, expected -1 to {}", node, parent,
+                  node - 1);
+    }
+    checked.push_back(static_cast<std::int32_t>(parent));
+  }
+  return checked;
 }
+
+std::vector<std::int32_t> draft_nodes(std::int64_t num_rows, std::size_t num_drafts) {
+  std::vector<std::int32_t> nodes;
+  const std::int64_t first = num_rows - static_cast<std::int64_t>(num_drafts);
+  for (std::int64_t row = 0; row < num_rows; ++row) {
+    nodes.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(row - first, -1)));
+  }
+  return nodes;
+}
+
+bool sees(const Observation& o, const MaskSpec& mask, std::int64_t row, std::int64_t key) {
+  const auto num_drafts = static_cast<std::int64_t>(o.draft_parents.size());
+  // Tables of one row each.
+  const auto q_node = static_cast<std::int32_t>(std::max<std::int64_t>(row - o.q_len() + num_drafts, -1));
+  const auto kv_node = static_cast<std::int32_t>(std::max<std::int64_t>(key - o.kv_len() + num_drafts, -1));
+  MaskTables tables;
+  tables.q_node = {&q_node, 1};
+  tables.kv_node = {&kv_node, 1};
+  tables.parent = o.draft_parents;
+  return is_visible(mask, tables, {o.q_coords[static_cast<std::size_t>(row)], 0},
+                    {o.kv_coords[static_cast<std::size_t>(key)], 0});
+}
+
+namespace {
+
+Result<void> validate_drafts(const Observation& o) {
+  const auto num_drafts = static_cast<std::int64_t>(o.draft_parents.size());
+  if (!uses(o.spec.mask, MaskOp::kTree)) {
+    if (num_drafts == 0) return {};
+    return fail(ErrorKind::kInvalidArgument,
+                "diagnose: there is a draft tree, and no `tree` in the mask '{}'", to_string(o.spec.mask));
+  }
+  if (num_drafts > o.kv_len()) {
+    return fail(ErrorKind::kInvalidArgument, "diagnose: the draft tree has {} nodes, there are {} keys",
+                num_drafts, o.kv_len());
+  }
+  const std::vector<std::int64_t> parents(o.draft_parents.begin(), o.draft_parents.end());
+  SIGHTLINE_CHECK(draft_parents_from(parents));
+  if (!o.call_begins.empty() && o.call_begins.back() > std::max<std::int64_t>(o.q_len() - num_drafts, 0)) {
+    return fail(ErrorKind::kInvalidArgument,
+                "diagnose: a call begins at row {}, within the draft tree of the last {} rows",
+                o.call_begins.back(), num_drafts);
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<void> validate(const Observation& o) {
   SIGHTLINE_CHECK(validate(o.spec));
-  if (uses(o.spec.mask, MaskOp::kTree)) {
-    return fail(ErrorKind::kInvalidArgument, "diagnose: the mask '{}' needs a tree, which no observation has",
-                to_string(o.spec.mask));
-  }
+  SIGHTLINE_CHECK(validate_drafts(o));
   const bool is_dense = uses(o.spec.mask, MaskOp::kDense);
   const auto num_pairs = static_cast<std::size_t>(o.q_len() * o.kv_len());
   if (o.dense.size() != (is_dense ? num_pairs : 0)) {

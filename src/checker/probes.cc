@@ -9,6 +9,9 @@ namespace {
 
 constexpr std::int64_t kMinTokens = 33;
 constexpr std::int64_t kMaxTokens = 768;
+// Two roots, branches of unlike lengths, neither breadth first nor depth first.
+constexpr std::int32_t kDraftParents[] = {-1, 0, 0, 1, -1, 2, 4, 3, 3};
+constexpr auto kNumDrafts = std::ssize(kDraftParents);
 
 bool needs_segments(const MaskSpec& mask) {
   constexpr MaskOp kOps[] = {MaskOp::kSegment, MaskOp::kSpan, MaskOp::kQueryIs, MaskOp::kKeyIs};
@@ -33,6 +36,11 @@ class ProbeMaker {
     o.kv_coords = tokens(num_tokens);
     o.q_coords = o.kv_coords;
     draw_inputs(rng_, loudness, o);
+    if (uses(spec_.mask, MaskOp::kTree)) {
+      grow_drafts(o.kv_coords);
+      o.q_coords = o.kv_coords;
+      o.draft_parents.assign(std::begin(kDraftParents), std::end(kDraftParents));
+    }
     return o;
   }
   Observation whole() { return whole(num_tokens_); }
@@ -86,10 +94,25 @@ class ProbeMaker {
     for (std::int64_t begin = 0; begin < q_len; begin += stretch * kLengths[i++ % std::size(kLengths)]) {
       begins.push_back(begin);
     }
+    if (uses(spec_.mask, MaskOp::kTree)) {  // a tree comes in one call
+      std::erase_if(begins, [&](std::int64_t begin) { return begin >= q_len - kNumDrafts; });
+      begins.push_back(q_len - kNumDrafts);
+    }
     return begins;
   }
 
  private:
+  // The last tokens become drafts, each at its depth.
+  static void grow_drafts(std::vector<TokenCoord>& coords) {
+    const auto first = coords.size() - std::size(kDraftParents);
+    for (std::size_t node = 0; node < std::size(kDraftParents); ++node) {
+      const std::int32_t parent = kDraftParents[node];
+      TokenCoord& coord = coords[first + node];
+      coord = parent < 0 ? coords[first - 1] : coords[first + static_cast<std::size_t>(parent)];
+      ++coord.pos;
+    }
+  }
+
   // Positions from 0; documents, spans and flags where the mask reads them and the subject is told.
   std::vector<TokenCoord> tokens(std::int64_t n) {
     if (!traits_.takes_segments || !needs_segments(spec_.mask)) return coords_range(0, n);

@@ -9,6 +9,7 @@
 namespace sightline::faults {
 
 std::vector<FaultKind> visibility_rows();
+std::vector<FaultKind> draft_tree_rows();
 std::vector<FaultKind> cache_rows();
 std::vector<FaultKind> position_rows();
 std::vector<FaultKind> score_rows();     // and heads

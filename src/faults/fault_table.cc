@@ -10,7 +10,7 @@ namespace {
 std::vector<FaultKind> all_rows() {
   std::vector<FaultKind> rows;
   for (const auto& part : {faults::visibility_rows(), faults::cache_rows(), faults::position_rows(),
-                           faults::score_rows(), faults::training_rows()}) {
+                           faults::score_rows(), faults::training_rows(), faults::draft_tree_rows()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;

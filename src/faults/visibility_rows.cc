@@ -172,7 +172,8 @@ Result<void> padding_is_text(const Fault&, CallCoords& call) {
 
 /// Rules that have a kind of their own when they are lost.
 bool has_own_kind(MaskOp op) {
-  return op == MaskOp::kCausal || op == MaskOp::kWindow || op == MaskOp::kSegment || op == MaskOp::kSpan;
+  return op == MaskOp::kCausal || op == MaskOp::kWindow || op == MaskOp::kSegment || op == MaskOp::kSpan ||
+         op == MaskOp::kTree;
 }
 
 // Rule number `rule` of the mask, counted from 1, has no say: under `&` it is always true, under `|` never.

@@ -62,8 +62,25 @@ std::vector<bool> AttentionCall::visible_keys(const MaskSpec& declared, std::int
   const TokenRef query{seen_.q.empty() ? in_.q_coords[at(i)] : seen_.q[at(i)], i};
   const std::span<const TokenCoord> kv_coords = seen_.kv.empty() ? in_.kv_coords : seen_.kv;
   std::vector<bool> visible(at(kv_len()));
+  MaskTables tables = in_.tables;
+  std::vector<std::int32_t> chain;  // the tree in which each node has the one before it as its parent
+  if (deviation_.draft_tree == DraftTree::kRows) {
+    for (std::size_t node = 0; node < tables.parent.size(); ++node) {
+      chain.push_back(static_cast<std::int32_t>(node) - 1);
+    }
+    tables.parent = chain;
+  }
+  MaskSpec by_rows = mask;
+  for (MaskNode& node : by_rows.nodes) {
+    if (node.op == MaskOp::kCausal) node.op = MaskOp::kAll;
+  }
+  const bool hides_committed = deviation_.draft_tree == DraftTree::kAncestorsAlone &&
+                               !tables.q_node.empty() && tables.q_node[at(i)] >= 0;
   for (std::int64_t j = 0; j < kv_len(); ++j) {
-    visible[at(j)] = is_visible(mask, in_.tables, query, TokenRef{kv_coords[at(j)], j});
+    // Drafts in a row are causal by their rows, whatever their depths.
+    const bool in_a_row = !chain.empty() && tables.q_node[at(i)] >= 0 && tables.kv_node[at(j)] >= 0;
+    visible[at(j)] = is_visible(in_a_row ? by_rows : mask, tables, query, TokenRef{kv_coords[at(j)], j});
+    if (hides_committed && in_.tables.kv_node[at(j)] < 0) visible[at(j)] = false;
   }
   return visible;
 }

@@ -112,10 +112,36 @@ Observation RandomScene::observation() {
   if (!has_gradients && between(0, 2) > 0) {
     for (int begin = 0; begin < q_len; begin += between(1, 6)) o.call_begins.push_back(begin);
   }
+  if (uses(spec_.mask, MaskOp::kTree)) grow_drafts(o);
   return o;
 }
 
+// The last tokens become a draft tree, in one call.
+void RandomScene::grow_drafts(Observation& o) {
+  const auto q_len = static_cast<int>(o.q_len());
+  const int num_drafts = between(4, std::min(9, q_len));
+  const std::size_t first = o.kv_coords.size() - static_cast<std::size_t>(num_drafts);
+  for (int node = 0; node < num_drafts; ++node) {
+    o.draft_parents.push_back(between(-1, node - 1));
+    const std::size_t i = first + static_cast<std::size_t>(node);
+    const std::int32_t parent = o.draft_parents.back();
+    const std::size_t before = parent < 0 ? first - 1 : first + static_cast<std::size_t>(parent);
+    o.kv_coords[i] = o.kv_coords[before];
+    o.kv_coords[i].valid = true;
+    ++o.kv_coords[i].pos;
+    o.kv_rope_pos[i] = o.kv_rope_pos[before] + 1;
+  }
+  std::copy(o.kv_coords.end() - q_len, o.kv_coords.end(), o.q_coords.begin());
+  std::copy(o.kv_rope_pos.end() - q_len, o.kv_rope_pos.end(), o.q_rope_pos.begin());
+  std::erase_if(o.call_begins, [&](std::int64_t begin) { return begin > q_len - num_drafts; });
+}
+
 Fault RandomScene::fault(const FaultKind& kind) {
+  if (kind.slug == "mask.tree_speculative") {
+    static constexpr const char* kMasks[] = {"causal & tree", "tree", "causal & tree & window(12)"};
+    const bool has_causal = kind.variant != "unmasked" && between(0, 1) == 0;
+    spec_.mask = parse_mask(kMasks[has_causal ? 2 * between(0, 1) : 1]).value();
+  }
   Fault fault{&kind, {}};
   for (const FaultParameter& parameter : kind.parameters) {
     double value = parameter.value;

@@ -23,7 +23,7 @@ class RandomScene {
   [[nodiscard]] const AttentionSpec& spec() const { return spec_; }
   /// Inputs of a new length, cut into new calls, rounded to the scene's type; outputs are empty.
   [[nodiscard]] Observation observation();
-  /// A row of the table with random parameters.
+  /// A row of the table with random parameters; those of a draft tree give the scene a mask with `tree`.
   [[nodiscard]] Fault fault(const FaultKind& kind);
 
   /// Fills the outputs with what the oracle answers under `faults`, rounded to the type. False: they do not
@@ -33,6 +33,7 @@ class RandomScene {
  private:
   int between(int low, int high);
   AttentionSpec random_spec();
+  void grow_drafts(Observation& observation);
 
   Rng rng_;
   AttentionSpec spec_;

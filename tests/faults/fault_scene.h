@@ -35,6 +35,11 @@ class FaultScene {
     RopeScaling& scaling = call_.spec.rope.scaling;
     const auto set_mask = [&](const char* mask) { call_.spec.mask = parse_mask(mask).value(); };
     if (slug == "mask.chunked_local" || kind.variant == "rule_ignored") set_mask("causal & chunk(3)");
+    if (slug == "mask.tree_speculative") {
+      set_mask(kind.variant == "unmasked" ? "tree" : "causal & tree");
+      call_.spec.score.alibi_slopes.clear();
+      grow_drafts();
+    }
     if (kind.variant == "zero_keys") {
       std::fill_n(call_.k.begin() + 4 * 2 * call_.spec.heads.qk_head_dim, call_.spec.heads.qk_head_dim, 0.0);
     }
@@ -90,6 +95,17 @@ class FaultScene {
       SIGHTLINE_CHECK(plant(*fault, loss));
     }
     whole.q_rope_pos = whole.kv_rope_pos = rope_pos_;
+    if (!parents_.empty()) {
+      CallCoords call = call_coords(0, whole.q_coords, rope_pos_);
+      call.num_drafts = static_cast<std::int64_t>(parents_.size());
+      if (fault != nullptr) SIGHTLINE_CHECK(plant(*fault, call));
+      whole.q_coords = call.q_coords;
+      whole.kv_coords = call.kv_coords;
+      whole.q_rope_pos = call.q_rope_pos;
+      whole.kv_rope_pos = call.kv_rope_pos;
+      whole.tables.q_node = whole.tables.kv_node = nodes_;
+      whole.tables.parent = parents_;
+    }
     add(all, whole.forward({}, deviation).out);
     add(all, whole.forward({}, deviation).lse);
     const reference::AttentionGradients grads = whole.backward(deviation);
@@ -97,6 +113,7 @@ class FaultScene {
     if (grads.d_sink_logits.empty()) all.insert(all.end(), 4, 0.0);
     for (const std::int64_t row : loss_targets(loss, whole.q_coords, {}))
       all.push_back(static_cast<double>(row));
+    if (!parents_.empty()) return all;  // a trace has no tables
     // Features of a token are split for all of its sequence, not for the part that a step brings.
     if (deviation.fused_layout != reference::FusedLayout::kRight) return all;
     SIGHTLINE_CHECK(observe_chunks(fault, whole, deviation, all));
@@ -118,6 +135,21 @@ class FaultScene {
     spec.score.sink_logits = {0.5, -1, 2, 0};
     spec.score.dropout = {.rate = 0.25, .seed = 3, .layer = 0};
     return spec;
+  }
+
+  /// The last four tokens are drafts: a root, two children of it, and a child of the first of these.
+  void grow_drafts() {
+    parents_ = {-1, 0, 0, 1};
+    nodes_ = {-1, -1, -1, -1, -1, -1, 0, 1, 2, 3};
+    std::vector<TokenCoord>& coords = call_.q_coords;
+    for (std::size_t i = 6; i < 10; ++i) {
+      const std::int32_t parent = parents_[i - 6];
+      const std::size_t before = parent < 0 ? 5 : 6 + static_cast<std::size_t>(parent);
+      coords[i] = coords[before];
+      ++coords[i].pos;
+      rope_pos_[i] = rope_pos_[before] + 1;
+    }
+    call_.kv_coords = coords;
   }
 
   static void add(std::vector<double>& all, const std::vector<double>& x) {
@@ -189,6 +221,7 @@ class FaultScene {
 
   RandomCall call_;
   std::vector<std::int64_t> rope_pos_;
+  std::vector<std::int32_t> nodes_, parents_;  // of a draft tree, where there is one
 };
 
 }  // namespace sightline

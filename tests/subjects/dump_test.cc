@@ -165,6 +165,41 @@ TEST_F(DumpTest, BatchRowsPositionsPaddingAndDocumentsAreRead) {
   EXPECT_EQ(verdict(path, options), Verdict::kAgrees);
 }
 
+TEST_F(DumpTest, ADraftTreeIsReadAndOnlyAParentBeforeItsChild) {
+  AttentionSpec spec = declared("causal & tree");
+  RandomCall call(spec, 4, 16, 7);
+  const std::vector<std::int32_t> parents = {-1, 0, 0, 1};
+  const std::vector<double> pos = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14};
+  std::vector<std::int32_t> nodes(12, -1);
+  nodes.insert(nodes.end(), {0, 1, 2, 3});
+  for (std::size_t i = 0; i < 16; ++i) call.kv_coords[i].pos = static_cast<std::int64_t>(pos[i]);
+  std::copy(call.kv_coords.begin() + 4, call.kv_coords.end(), call.q_coords.begin());
+  call.tables.kv_node = nodes;
+  call.tables.q_node = std::span(nodes).subspan(4);
+  call.tables.parent = parents;
+  const auto numbers = [](const std::vector<double>& x) {
+    return npy_array(std::span<const double>(x), {std::ssize(x)}).value();
+  };
+  NpzArrays arrays = {{"q", array(call.q, {12, 4, 6})},
+                      {"k", array(call.k, {16, 2, 6})},
+                      {"v", array(call.v, {16, 2, 5})},
+                      {"out", array(call.forward().out, {12, 4, 5})},
+                      {"kv_pos", numbers(pos)},
+                      {"q_pos", numbers({pos.begin() + 4, pos.end()})},
+                      {"tree_parents", numbers({-1, 0, 0, 1})}};
+  DumpOptions options;
+  options.spec = spec;
+  options.type = checker::ElementType::kF32;
+  EXPECT_EQ(exit_code(verdict(write(arrays), options)), 0);
+  arrays.back().second = numbers({-1, 0, 0, 0});  // another tree than was verified
+  EXPECT_EQ(exit_code(verdict(write(arrays), options)), 1);
+  arrays.back().second = numbers({-1, 4294967295.0});
+  EXPECT_NE(message(write(arrays), options).find("draft_parents[1] = 4294967295, expected -1 to 0"),
+            std::string::npos);
+  arrays.pop_back();
+  EXPECT_NE(exit_code(verdict(write(arrays), options)), 0);  // every token is committed
+}
+
 TEST_F(DumpTest, ABooleanMaskHidesAndAMaskOfNumbersIsRefused) {
   const Answered a(declared());
   NpzArrays arrays = tokens_first(a);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -38,7 +39,11 @@ struct Observation {
   std::vector<std::int64_t> kv_rope_pos;  ///< [kv_len], empty: pos
   std::vector<double> bias;               ///< [num_q_heads, q_len, kv_len] or empty
   std::vector<std::uint8_t> dense;        ///< [q_len, kv_len], not 0: visible; where the mask says `dense`
-  std::int64_t rope_length = 0;           ///< as in rope_frequencies
+  /// Where the mask says `tree`: the parent of each node of a draft tree, -1 for a root, each before its
+  /// child. The nodes are the newest tokens: the last keys, and as many of the queries, in this order. Any
+  /// others are committed.
+  std::vector<std::int32_t> draft_parents;
+  std::int64_t rope_length = 0;  ///< as in rope_frequencies
   /// Rows of q at which calls begin, ascending, the first 0; empty: one call. When the queries are the last
   /// tokens of the keys, each call appended its own tokens, and what stands before the first query was
   /// appended by a call before them.
@@ -66,11 +71,18 @@ inline constexpr OutputArray kOutputArrays[] = {
     {"d_q", &Observation::d_q}, {"d_k", &Observation::d_k}, {"d_v", &Observation::d_v},
 };
 
-/// May query `row` see key `key`, as `mask` says of the observation's tokens? For masks without tables.
+/// `parents` as draft_parents. Errors (kInvalidArgument): a parent that is not before its child.
+[[nodiscard]] Result<std::vector<std::int32_t>> draft_parents_from(std::span<const std::int64_t> parents);
+
+/// Nodes of the draft tree at the end of `num_rows` rows, -1 where a row is committed.
+[[nodiscard]] std::vector<std::int32_t> draft_nodes(std::int64_t num_rows, std::size_t num_drafts);
+
+/// May query `row` see key `key`, as `mask` says of the observation's tokens? For masks without `dense`.
 [[nodiscard]] bool sees(const Observation& o, const MaskSpec& mask, std::int64_t row, std::int64_t key);
 
 /// Errors (kInvalidArgument): an invalid spec, an array of another size than the spec and lengths say, call
-/// begins out of order, nothing observed at all, a mask that needs a tree or whose `dense` is missing.
+/// begins out of order, nothing observed at all, a mask whose `dense` or draft tree is missing, a tree whose
+/// nodes stand in several calls.
 [[nodiscard]] Result<void> validate(const Observation& observation);
 
 }  // namespace sightline::checker

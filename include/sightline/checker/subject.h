@@ -17,6 +17,7 @@ struct SubjectTraits {
   bool takes_padding = false;    ///< tokens that are not valid
   bool takes_gradients = false;  ///< d_out, and answers with d_q, d_k, d_v
   bool takes_chunks = true;      ///< fewer queries than keys
+  bool takes_drafts = false;     ///< a draft tree: parents, and the depths at which its nodes stand
   bool takes_batch = false;      ///< several sequences in one call: answer_batch
   bool holds_cache = false;  ///< keeps keys between calls: what it asks of a call are the newest rows of k, v
   double cache_bytes_per_token = 0;  ///< what one layer's cache grows by with a token; 0: not told

@@ -55,6 +55,13 @@ enum class QueryFrontier : std::uint8_t {
   kPreviousCall,  ///< that of the row in a call before, of the same length
 };
 
+/// What a node of a draft tree sees.
+enum class DraftTree : std::uint8_t {
+  kAncestors,       ///< itself, its ancestors and what is committed: right
+  kRows,            ///< itself, all drafts before it in the row, siblings among them, and what is committed
+  kAncestorsAlone,  ///< itself and its ancestors
+};
+
 /// How heads and tokens of the outputs of a call are laid out when they are read back.
 enum class OutLayout : std::uint8_t {
   kTokensFirst,      ///< [tokens, heads, dim]: right
@@ -105,6 +112,7 @@ struct Deviation {
 
   // Visibility alone; rotation and ALiBi stay right.
   QueryFrontier query_frontier = QueryFrontier::kOwn;
+  DraftTree draft_tree = DraftTree::kAncestors;
   /// Chunks of `chunk(n)` begin this many tokens later than they should.
   std::int64_t chunk_origin = 0;
   /// Chunks of `chunk(n)` are counted from position 0, whatever the document.

@@ -17,6 +17,7 @@ struct CallCoords {
   std::vector<std::int64_t> q_rope_pos;   ///< [num_tokens], filled
   std::vector<TokenCoord> kv_coords;      ///< [num_tokens], under which the new keys are appended
   std::vector<std::int64_t> kv_rope_pos;  ///< [num_tokens], filled
+  std::int64_t num_drafts = 0;            ///< newest tokens that are nodes of a draft tree
 
   bool operator==(const CallCoords&) const = default;
 };

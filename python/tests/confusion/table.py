@@ -2,7 +2,7 @@
 import collections
 
 NOT_PLANTED = {
-    "mask.tree_speculative": "needs the table of a draft tree, which arrays of one sequence do not carry",
+    "mask.tree_speculative": "needs a draft tree: planted in `tests/checker` and `python/tests/test_draft_tree.py`",
     "cache.rollback": "needs a rejection between calls",
     "cache.prefix_identity":
         "needs two requests: `sl.check_prefix_cache`, planted in `python/tests/test_prefix_cache.py`",

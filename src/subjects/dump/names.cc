@@ -25,6 +25,7 @@ constexpr Names kQPos[] = {"query_positions", "position_ids", "positions", "cach
 constexpr Names kKvPos[] = {"key_positions", "k_pos"};
 constexpr Names kSegment[] = {"segment_ids", "document_ids", "sequence_ids"};
 constexpr Names kCallBegins[] = {"chunk_begins"};
+constexpr Names kDraftParents[] = {"tree_parents", "parent_indices"};
 
 constexpr std::array kTable = {
     ArrayNames{"q", kQ},
@@ -46,6 +47,7 @@ constexpr std::array kTable = {
     ArrayNames{"kv_rope_pos", {}},
     ArrayNames{"segment", kSegment},
     ArrayNames{"call_begins", kCallBegins},
+    ArrayNames{"draft_parents", kDraftParents},
 };
 
 }  // namespace

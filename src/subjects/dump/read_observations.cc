@@ -19,7 +19,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 // Everything that was found, under our names.
 struct Found {
   const DumpArray *q, *k, *v, *out, *lse, *weights, *d_q, *d_k, *d_v, *d_out;
-  const DumpArray *bias, *mask, *valid, *q_pos, *kv_pos, *q_rope_pos, *kv_rope_pos, *segment, *call_begins;
+  const DumpArray *bias, *mask, *valid, *q_pos, *kv_pos, *q_rope_pos, *kv_rope_pos, *segment, *call_begins,
+      *draft_parents;
 };
 
 Result<Found> find_all(const Dump& dump, const DumpOptions& options, std::vector<std::string>& assumptions) {
@@ -29,12 +30,12 @@ Result<Found> find_all(const Dump& dump, const DumpOptions& options, std::vector
                 "--name {}={}: no array has the name {} (docs/check.md lists them)", ours, theirs, ours);
   }
   Found found{};
-  const DumpArray** places[] = {&found.q,           &found.k,       &found.v,          &found.out,
-                                &found.lse,         &found.weights, &found.d_q,        &found.d_k,
-                                &found.d_v,         &found.d_out,   &found.bias,       &found.mask,
-                                &found.valid,       &found.q_pos,   &found.kv_pos,     &found.q_rope_pos,
-                                &found.kv_rope_pos, &found.segment, &found.call_begins};
-  static_assert(std::size(places) == 19);
+  const DumpArray** places[] = {&found.q,           &found.k,       &found.v,           &found.out,
+                                &found.lse,         &found.weights, &found.d_q,         &found.d_k,
+                                &found.d_v,         &found.d_out,   &found.bias,        &found.mask,
+                                &found.valid,       &found.q_pos,   &found.kv_pos,      &found.q_rope_pos,
+                                &found.kv_rope_pos, &found.segment, &found.call_begins, &found.draft_parents};
+  static_assert(std::size(places) == 20);
   for (std::size_t i = 0; i < std::size(places); ++i) {
     const std::string_view ours = array_names()[i].ours;
     SIGHTLINE_TRY(*places[i], find_array(dump, options, ours));
@@ -93,6 +94,14 @@ class Reader {
     SIGHTLINE_TRY(o.lse, read_lse(b));
     SIGHTLINE_TRY(o.weights, over_pairs(found_.weights, b));
     SIGHTLINE_CHECK(read_bias(b, o));
+    if (found_.draft_parents != nullptr && uses(o.spec.mask, MaskOp::kTree)) {
+      const DumpArray& parents = *found_.draft_parents;
+      if (parents.shape.size() != 1) return wrong_shape(parents, "one number a draft");
+      SIGHTLINE_TRY(const auto all, integers(&parents, parents.shape[0], 0));
+      Result<std::vector<std::int32_t>> read = checker::draft_parents_from(all);
+      if (!read) return fail(ErrorKind::kInvalidContent, "{}: {}", dump_.source, read.error().message);
+      o.draft_parents = std::move(*read);
+    }
     if (found_.call_begins != nullptr) {
       for (const double x : found_.call_begins->values) o.call_begins.push_back(static_cast<std::int64_t>(x));
     }

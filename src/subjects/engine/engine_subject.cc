@@ -31,7 +31,11 @@ class EngineSubject : public checker::Subject {
   explicit EngineSubject(int num_threads) : pool_(num_threads), context_(pool_) {}
 
   [[nodiscard]] checker::SubjectTraits traits() const override {
-    return {.takes_positions = true, .takes_segments = true, .takes_padding = true, .takes_batch = true};
+    return {.takes_positions = true,
+            .takes_segments = true,
+            .takes_padding = true,
+            .takes_drafts = true,
+            .takes_batch = true};
   }
 
   Result<void> answer(checker::Observation& call) override { return answer_batch({&call, 1}); }
@@ -56,6 +60,15 @@ class EngineSubject : public checker::Subject {
     kv.v = dense_view<const float, 3>(all.v.data(), {kv_len, heads.num_kv_heads, heads.v_head_dim});
     AttentionExtras extras;
     extras.rope_length = first.rope_length;
+    // One for all rows, which are of equal lengths.
+    const std::vector<std::int32_t> q_node = checker::draft_nodes(first.q_len(), first.draft_parents.size());
+    const std::vector<std::int32_t> kv_node =
+        checker::draft_nodes(first.kv_len(), first.draft_parents.size());
+    MaskTables drafts;
+    drafts.q_node = q_node;
+    drafts.kv_node = kv_node;
+    drafts.parent = first.draft_parents;
+    if (uses(first.spec.mask, MaskOp::kTree)) extras.tables = std::span(&drafts, 1);
     const std::vector<float> bias(first.bias.begin(), first.bias.end());
     if (!bias.empty()) {
       extras.bias = dense_view<const float, 3>(bias.data(), {heads.num_q_heads, q_len, kv_len});

@@ -16,6 +16,7 @@ constexpr std::pair<const char*, bool SubjectTraits::*> kTakes[] = {
     {"positions", &SubjectTraits::takes_positions}, {"segments", &SubjectTraits::takes_segments},
     {"padding", &SubjectTraits::takes_padding},     {"gradients", &SubjectTraits::takes_gradients},
     {"chunks", &SubjectTraits::takes_chunks},       {"batch", &SubjectTraits::takes_batch},
+    {"drafts", &SubjectTraits::takes_drafts},
 };
 
 Json array_of(const std::vector<double>& x) {
@@ -165,7 +166,7 @@ Result<SubjectTraits> traits_from_json(const Json& json) {
     }
     if (!known) {
       return fail(ErrorKind::kInvalidContent,
-                  "takes: {}, expected positions, segments, padding, gradients, chunks or batch",
+                  "takes: {}, expected positions, segments, padding, gradients, chunks, batch or drafts",
                   word.dump());
     }
   }
@@ -198,6 +199,11 @@ Json call_to_json(const Observation& call) {
   set_tokens("q", call.q_coords, call.q_rope_pos, json);
   set_tokens("kv", call.kv_coords, call.kv_rope_pos, json);
   json.set("is_self_attention", call.is_self_attention());
+  if (!call.draft_parents.empty()) {
+    Json parents = JsonArray{};
+    for (const std::int32_t parent : call.draft_parents) parents.push_back(std::int64_t{parent});
+    json.set("draft_parents", std::move(parents));
+  }
   json.set("visible", visible_rows(call));
   json.set("spec", to_json(call.spec));
   return json;
@@ -234,6 +240,10 @@ Result<Observation> call_from_json(const Json& json) {
   }
   SIGHTLINE_CHECK(read_tokens(json, "q", call.q_coords, call.q_rope_pos));
   SIGHTLINE_CHECK(read_tokens(json, "kv", call.kv_coords, call.kv_rope_pos));
+  if (json.find("draft_parents") != nullptr) {
+    SIGHTLINE_TRY(const std::vector<std::int64_t> parents, integers_from(json, "draft_parents"));
+    SIGHTLINE_TRY(call.draft_parents, checker::draft_parents_from(parents));
+  }
   // Sizes are held against the spec as those of an answered call are.
   SIGHTLINE_CHECK(validate(call.spec));
   const HeadSpec& heads = call.spec.heads;
