@@ -129,7 +129,8 @@ std::vector<CatalogueEntry> visibility_entries() {
        .group = kGroup,
        .what = "a draft tree is verified under a wrong mask or with wrong positions of its nodes",
        .shows_in = ShowsIn::kOutputs,
-       .where = "siblings change each other, or rotations follow the row; speculative text leaves greedy text",
+       .where =
+           "siblings change each other, or rotations follow the row; speculative text leaves greedy text",
        .neighbours = {"cache.rollback"},
        .idiom = "drafts are laid out in a row and masked causally, so that siblings see each other",
        .fix = "a node sees committed tokens, itself and its ancestors, at position depth; mask: tree",
