@@ -1,5 +1,5 @@
 // sightline eval loss: loss and perplexity of a text, teacher-forced and step by step.
-#include <chrono>
+#include <optional>
 
 #include "apps/interrupt.h"
 #include "apps/model_options.h"
@@ -22,13 +22,36 @@ std::string progress_text(std::string_view name, std::int64_t done, std::int64_t
 
 }  // namespace
 
+namespace {
+
+// Into `json` where there is one, else printed.
+void report_divergence(Output& out, const EvalResult& result, const std::string& matmul, JsonObject* json) {
+  const Divergence& d = *result.divergence;
+  const double difference = result.loss - d.reference_loss;
+  if (json != nullptr) {
+    json->emplace_back("against_f32", JsonObject{{"matmul", matmul},
+                                                 {"loss_f32", d.reference_loss},
+                                                 {"loss_difference", difference},
+                                                 {"mean_kl", d.mean_kl},
+                                                 {"max_kl", d.max_kl},
+                                                 {"same_top", d.same_top}});
+    return;
+  }
+  out.print(
+      "{} against f32: loss {:+.6f} ({:.9f} in f32), KL {:.3e} nats mean, {:.3e} largest, same top "
+      "token at {:.2f} %\n",
+      matmul, difference, d.reference_loss, d.mean_kl, d.max_kl, 100 * d.same_top);
+}
+
+}  // namespace
+
 Result<int> run_eval(Invocation& call) {
   ModelOptions o;
   std::string task;
   std::filesystem::path file;
   EvalOptions eval;
   std::string mode = "both";
-  bool json = false, no_bos = false;
+  bool json = false, no_bos = false, kl = false;
   Cli cli("eval", "Measures a model: `eval loss` prints loss and perplexity of a text.");
   cli.positional("TASK", task, "what to measure").required().choices({"loss"});
   add_load_options(cli, o).required();
@@ -41,6 +64,10 @@ Result<int> run_eval(Invocation& call) {
              "then "
              "the other, which must agree to the bit")
       .choices({"both", "teacher", "steps"});
+  cli.flag(
+      "--kl", kl,
+      "also runs the model with --matmul f32, chunk by chunk beside it, and prints what the arithmetic of "
+      "--matmul costs: difference of the losses and KL divergence");
   cli.flag("--no-bos", no_bos, "adds no begin-of-text token");
   add_run_options(cli, o);
   cli.flag("--json", json, "one JSON document");
@@ -52,8 +79,11 @@ Result<int> run_eval(Invocation& call) {
       "their sum.\n"
       "sightline eval loss -m model.gguf -f text.txt --mode teacher");
   if (auto ended = cli.parse(call)) return *ended;
+  if (kl && mode == "steps") {
+    return fail(ErrorKind::kInvalidArgument, "--kl compares chunks: it needs --mode both or teacher");
+  }
 
-  SIGHTLINE_TRY(const LoadOptions load, to_load_options(o.statements));
+  SIGHTLINE_TRY(const LoadOptions load, to_load_options(o));
   SIGHTLINE_TRY(const ModelText text, load_model_text(o.model, load));
   SIGHTLINE_TRY(const std::string content, read_file(file));
   SIGHTLINE_TRY(const auto ids,
@@ -67,8 +97,15 @@ Result<int> run_eval(Invocation& call) {
   Progress progress(call.err);
   progress.update(0, 0, "loading weights");
   SIGHTLINE_TRY(Model model, Model::load(o.model, load, pool));
+  std::optional<Model> exact;
+  if (kl) {
+    LoadOptions exact_load = load;
+    exact_load.matmul = Matmul::kF32;
+    SIGHTLINE_TRY(exact, Model::load(o.model, exact_load, pool));
+  }
   const auto run = [&](bool step_by_step) {
     eval.step_by_step = step_by_step;
+    eval.reference = exact && !step_by_step ? &*exact : nullptr;
     const std::string_view name = step_by_step ? "step by step" : "teacher-forced";
     const auto start = std::chrono::steady_clock::now();
     progress.clear();  // so that the next line is drawn at once
@@ -97,6 +134,7 @@ Result<int> run_eval(Invocation& call) {
                      result->num_targets);
       SIGHTLINE_CHECK(call.out.flush());  // the second way may take ten times as long
     }
+    if (result->divergence) report_divergence(call.out, *result, o.matmul, json ? &out : nullptr);
     results.push_back(std::move(*result));
   }
   bool equal = true;

@@ -257,14 +257,14 @@ Result<int> run_generate(Invocation& call) {
   Cli cli("generate", "Writes text with a model.");
   add_options(cli, o);
   cli.epilog(
-      "Greedy by default; --temp 0.8 samples. Weights are dequantised to f32 at load.\n"
+      "Greedy by default; --temp 0.8 samples.\n"
       "sightline generate -m model.gguf -p 'The capital of France is' -n 16\n"
       "sightline generate -m model.gguf --chat -p 'Why is the sky blue?'");
   if (auto ended = cli.parse(call)) return *ended;
   if (o.fault == "list") return list_faults(call);
   if (o.model.model.empty()) return fail(ErrorKind::kInvalidArgument, "generate: -m PATH is missing");
 
-  SIGHTLINE_TRY(const LoadOptions load, to_load_options(o.model.statements));
+  SIGHTLINE_TRY(const LoadOptions load, to_load_options(o.model));
   SIGHTLINE_TRY(o.generate.key_type, parse_storage_type("-ctk", o.key_type));
   SIGHTLINE_TRY(o.generate.value_type, parse_storage_type("-ctv", o.value_type));
   o.generate.num_logprobs = o.num_logprobs;

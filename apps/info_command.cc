@@ -1,6 +1,6 @@
 // sightline info MODEL: what each layer means, what was assumed while reading it, and the memory it takes.
 #include "apps/command.h"
-#include "apps/load_options.h"
+#include "apps/model_options.h"
 #include "sightline/kernels/kernel_table.h"
 #include "sightline/model/model_info.h"
 
@@ -49,11 +49,11 @@ void print_assumptions(Output& out, const ModelInfo& info) {
   for (const std::string& warning : info.warnings) out.print("  warning: {}\n", warning);
 }
 
-void print_memory(Output& out, const MemoryTable& table) {
+void print_memory(Output& out, const ModelInfo& info, const MemoryTable& table) {
   out.print("{}\n", out.paint(Color::kBold, fmt::format("memory at context {}, {} tokens a call",
                                                         table.context, table.chunk)));
   const std::int64_t rest = table.weights + table.activations + table.workspace + table.metadata;
-  out.print("  {:<24}{:>14}\n", "weights, packed f32", in_mib(table.weights));
+  out.print("  {:<24}{:>14}\n", fmt::format("weights, {}", to_string(info.matmul)), in_mib(table.weights));
   out.print("  {:<24}{:>14}\n", "cache, f32", in_mib(table.cache_f32));
   out.print("  {:<24}{:>14}\n", "cache, bf16", in_mib(table.cache_bf16));
   out.print("  {:<24}{:>14}\n", "activations", in_mib(table.activations));
@@ -70,17 +70,20 @@ Result<int> run_info(Invocation& call) {
   std::int64_t context = 0;
   bool json = false;
   LoadStatements statements;
+  std::string matmul = "native";
   Cli cli("info", "Says what every layer of a model file means, and what was assumed. Reads no weights.");
   cli.positional("MODEL", path, "a GGUF file, or a folder with config.json and safetensors").required();
   cli.option("-c,--ctx-size", context, "N",
              "tokens of context in the memory table; 0: those it was trained for")
       .range(0, 1 << 24);
   add_load_statements(cli, statements);
+  add_matmul_option(cli, matmul);
   cli.flag("--json", json, "one JSON document on standard output");
   cli.report_options();
   if (auto ended = cli.parse(call)) return *ended;
 
-  SIGHTLINE_TRY(const LoadOptions options, to_load_options(statements));
+  SIGHTLINE_TRY(LoadOptions options, to_load_options(statements));
+  options.matmul = parse_matmul(matmul);
   SIGHTLINE_TRY(const ModelInfo info, read_model_info(path, options));
   const std::string isa(kernels::active_table().name);
   if (json) {
@@ -103,7 +106,7 @@ Result<int> run_info(Invocation& call) {
                  info.has_chat_template ? ", with a chat template" : "");
   call.out.print("kernels: {}\n", isa);
   print_assumptions(call.out, info);
-  if (!info.vocabulary_only) print_memory(call.out, memory_table(info, context));
+  if (!info.vocabulary_only) print_memory(call.out, info, memory_table(info, context));
   return 0;
 }
 

@@ -13,8 +13,27 @@ CliArgument& add_load_options(Cli& cli, ModelOptions& o) {
 void add_run_options(Cli& cli, ModelOptions& o) {
   cli.option("-t,--threads", o.num_threads, "N", "threads (default: all that this process may use)")
       .range(1, 10000);
-  cli.option("--matmul", o.matmul, "TYPE", "arithmetic of linear layers, weights dequantised at load")
-      .choices({"f32"});
+  add_matmul_option(cli, o.matmul);
+}
+
+CliArgument& add_matmul_option(Cli& cli, std::string& matmul) {
+  return cli
+      .option("--matmul", matmul, "TYPE",
+              "arithmetic of linear layers: native runs each weight as it is stored (quantised: int8 dot "
+              "products with activations quantised per token and block of 32), bf16 and f32 convert all "
+              "weights at load")
+      .choices({"native", "bf16", "f32"});
+}
+
+Matmul parse_matmul(std::string_view text) {
+  if (text == "bf16") return Matmul::kBf16;
+  return text == "f32" ? Matmul::kF32 : Matmul::kNative;
+}
+
+Result<LoadOptions> to_load_options(const ModelOptions& o) {
+  SIGHTLINE_TRY(LoadOptions load, to_load_options(o.statements));
+  load.matmul = parse_matmul(o.matmul);
+  return load;
 }
 
 int resolve_threads(std::optional<std::int64_t> requested, Output& err) {

@@ -18,13 +18,19 @@ struct ModelOptions {
   std::string model;
   LoadStatements statements;
   std::optional<std::int64_t> num_threads;  ///< not given: as many as this process may use
-  std::string matmul = "f32";
+  std::string matmul = "native";
 };
 
 /// -m and the statements of load_options.h. Returns the argument of -m.
 CliArgument& add_load_options(Cli& cli, ModelOptions& options);
 /// -t and --matmul.
 void add_run_options(Cli& cli, ModelOptions& options);
+/// --matmul alone.
+CliArgument& add_matmul_option(Cli& cli, std::string& matmul);
+/// What add_load_options and add_run_options have read. Errors: those of to_load_options.
+[[nodiscard]] Result<LoadOptions> to_load_options(const ModelOptions& options);
+/// "native", "bf16" or "f32", as --matmul takes it.
+[[nodiscard]] Matmul parse_matmul(std::string_view text);
 
 /// Threads to run with: what was asked for, capped at what the process may use with a note on standard error.
 [[nodiscard]] int resolve_threads(std::optional<std::int64_t> requested, Output& err);

@@ -1,6 +1,8 @@
-// Linear layers in the shapes of a small decoder, held against float64 before they are timed.
+// Linear layers by weight type, size and number of rows, each held against float64 before it is timed.
+// Matrices are taken in rotation over more memory than the last cache of most machines holds.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "bench/families.h"
 #include "sightline/base/rng.h"
@@ -10,56 +12,160 @@ namespace sightline::bench {
 
 namespace {
 
-std::vector<float> normals(std::int64_t count, std::uint64_t seed) {
-  Rng rng(seed);
-  std::vector<float> out(static_cast<std::size_t>(count));
-  for (float& x : out) x = static_cast<float>(rng.next_normal());
+constexpr std::size_t kRotatedBytes = std::size_t{512} << 20;
+constexpr std::int64_t kFewRows = 16;  // up to here reading the weights may be what limits
+
+struct WeightType {
+  const char* name;
+  WeightStorage storage;
+  QuantKind kind = QuantKind::kQ8_0;
+};
+
+constexpr WeightType kTypes[] = {
+    {"f32", WeightStorage::kF32},
+    {"bf16", WeightStorage::kBf16},
+    {"q8_0", WeightStorage::kQuantised, QuantKind::kQ8_0},
+    {"q4_0", WeightStorage::kQuantised, QuantKind::kQ4_0},
+    {"q4_1", WeightStorage::kQuantised, QuantKind::kQ4_1},
+    {"q4_k", WeightStorage::kQuantised, QuantKind::kQ4_K},
+    {"q5_k", WeightStorage::kQuantised, QuantKind::kQ5_K},
+    {"q6_k", WeightStorage::kQuantised, QuantKind::kQ6_K},
+};
+
+struct LinearCase {
+  WeightType type;
+  std::int64_t out_dim = 0, in_dim = 0, num_rows = 0;
+};
+
+QuantBlock random_block(QuantKind kind, Rng& rng) {
+  const QuantTraits traits = quant_traits(kind);
+  QuantBlock block;
+  std::memset(static_cast<void*>(&block), 0, sizeof(block));
+  block.d = to_f16(0.01F);
+  block.m = to_f16(-0.05F);
+  for (std::uint8_t& q : block.q) q = static_cast<std::uint8_t>(rng.next_u64() >> (64 - traits.bits));
+  for (std::int8_t& scale : block.scale) scale = static_cast<std::int8_t>(rng.next_u64() & 15U);
+  for (std::uint8_t& min : block.min) min = static_cast<std::uint8_t>(rng.next_u64() & 7U);
+  return block;
+}
+
+// Equal seeds give equal weights; only the first of a rotation is checked, all are read.
+Result<PackedLinear> make_weights(const LinearCase& c) {
+  Rng rng(1);
+  if (c.type.storage == WeightStorage::kQuantised) {
+    std::vector<QuantBlock> few(61);  // no divisor of a row: rows differ
+    for (QuantBlock& block : few) block = random_block(c.type.kind, rng);
+    std::size_t at = 0;
+    return PackedLinear::pack_quantised(
+        c.type.kind, c.out_dim, c.in_dim,
+        [&](std::int64_t, std::int64_t, std::span<QuantBlock> out) -> Result<void> {
+          for (QuantBlock& block : out) block = few[at++ % few.size()];
+          return {};
+        });
+  }
+  std::vector<float> few(8191);
+  for (float& x : few) x = static_cast<float>(rng.next_normal());
+  std::size_t at = 0;
+  const auto read = [&](std::int64_t, std::int64_t, std::span<float> out) -> Result<void> {
+    for (float& x : out) x = few[at++ % few.size()];
+    return {};
+  };
+  return c.type.storage == WeightStorage::kF32 ? PackedLinear::pack(c.out_dim, c.in_dim, read)
+                                               : PackedLinear::pack_bf16(c.out_dim, c.in_dim, read);
+}
+
+// What an output may err by: twice what a plain sum in f32 does, and where x is rounded first, half a step of
+// each of its numbers.
+struct Expected {
+  double value = 0.0;
+  double bound = 0.0;
+};
+
+Expected expected_output(const LinearCase& c, std::span<const float> w, std::span<const float> x) {
+  Expected out;
+  float plain = 0.0F;
+  double rounding = 0.0;
+  double size = 0.0;
+  for (std::size_t k = 0; k < w.size(); ++k) {
+    const double product = static_cast<double>(w[k]) * x[k];
+    out.value += product;
+    plain += w[k] * x[k];
+    size += std::abs(product);
+    if (c.type.storage == WeightStorage::kBf16) rounding += std::abs(product) * 0x1p-9;
+    if (c.type.storage == WeightStorage::kQuantised) {
+      float largest = 0.0F;
+      for (std::size_t j = k / 32 * 32; j < k / 32 * 32 + 32; ++j)
+        largest = std::max(largest, std::abs(x[j]));
+      rounding += std::abs(static_cast<double>(w[k])) * largest / 254;
+    }
+  }
+  out.bound = 2 * std::abs(plain - out.value) + size * 1e-6 + rounding;
   return out;
 }
 
-Result<void> run_case(const Bench& bench, std::int64_t num_rows, std::int64_t out_dim, std::int64_t in_dim) {
-  const std::vector<float> w = normals(out_dim * in_dim, 1);
-  const std::vector<float> x = normals(num_rows * in_dim, 2);
-  std::vector<float> y(static_cast<std::size_t>(num_rows * out_dim));
-  SIGHTLINE_TRY(
-      const PackedLinear packed,
-      PackedLinear::pack(out_dim, in_dim,
-                         [&](std::int64_t begin, std::int64_t end, std::span<float> out) -> Result<void> {
-                           std::copy(w.begin() + begin * in_dim, w.begin() + end * in_dim, out.begin());
-                           return {};
-                         }));
-  const auto forward = [&] {
-    linear_forward(packed, dense_view<const float, 2>(x.data(), {num_rows, in_dim}), {},
-                   dense_view<float, 2>(y.data(), {num_rows, out_dim}), *bench.pool, *bench.table);
-  };
-  forward();
-  Row row;
-  row.name = fmt::format("linear-{}x{}x{}", num_rows, out_dim, in_dim);
-  row.what = fmt::format("{} rows, {} outputs, {} inputs, f32", num_rows, out_dim, in_dim);
-  row.work = 2.0 * static_cast<double>(num_rows * out_dim) * static_cast<double>(in_dim);
-  double ours = 0.0;
-  double theirs = 0.0;
-  for (std::int64_t r = 0; r < num_rows; r += 37) {
-    for (std::int64_t n = 0; n < out_dim; n += 11) {
-      double sum = 0.0;
-      double scale = 0.0;
-      float plain = 0.0F;
-      for (std::int64_t k = 0; k < in_dim; ++k) {
-        const float a = x[static_cast<std::size_t>(r * in_dim + k)];
-        const float b = w[static_cast<std::size_t>(n * in_dim + k)];
-        sum += static_cast<double>(a) * b;
-        scale += std::abs(static_cast<double>(a) * b);
-        plain += a * b;
+Result<double> largest_share(const LinearCase& c, const PackedLinear& weights, std::span<const float> x,
+                             std::span<const float> y) {
+  double largest = 0.0;
+  std::vector<float> w(static_cast<std::size_t>(c.in_dim));
+  for (std::int64_t n = 0; n < c.out_dim; n += 61) {
+    weights.unpack_row(n, w);
+    for (std::int64_t i = 0; i < c.num_rows; i += 37) {
+      const Expected expected = expected_output(
+          c, w, x.subspan(static_cast<std::size_t>(i * c.in_dim), static_cast<std::size_t>(c.in_dim)));
+      const double error = std::abs(y[static_cast<std::size_t>(i * c.out_dim + n)] - expected.value);
+      largest = std::max(largest, error / expected.bound);
+      if (!(error <= expected.bound)) {
+        return fail(ErrorKind::kInternal, "bench: linear-{}: row {}, output {}: error {}, bound {}",
+                    c.type.name, i, n, error, expected.bound);
       }
-      const double got = y[static_cast<std::size_t>(r * out_dim + n)];
-      ours = std::max(ours, std::abs(got - sum) / scale);
-      theirs = std::max(theirs, std::abs(static_cast<double>(plain) - sum) / scale);
     }
   }
-  if (!(ours <= 2.0 * theirs)) {
-    return fail(ErrorKind::kInternal, "bench: {}: scaled error {}, plain method {}", row.name, ours, theirs);
+  return largest;
+}
+
+// The peak of the products that the type is made of.
+Limit peak_of(const Bench& bench, const WeightType& type) {
+  if (type.storage == WeightStorage::kBf16 && bench.table->bf16_dot) return Limit::kPeakBf16;
+  if (type.storage == WeightStorage::kQuantised && bench.table->int8_dot) return Limit::kPeakInt8;
+  return Limit::kPeak;
+}
+
+Result<void> run_linear_case(const Bench& bench, const std::string& name, const LinearCase& c) {
+  std::vector<PackedLinear> weights;
+  std::size_t bytes = 0;
+  do {
+    SIGHTLINE_TRY(PackedLinear next, make_weights(c));
+    bytes = next.bytes();
+    weights.push_back(std::move(next));
+  } while (c.num_rows <= kFewRows && weights.size() * bytes < kRotatedBytes);
+  Rng rng(2);
+  std::vector<float> x(static_cast<std::size_t>(c.num_rows * c.in_dim));
+  for (float& value : x) value = static_cast<float>(rng.next_normal());
+  std::vector<float> y(static_cast<std::size_t>(c.num_rows * c.out_dim));
+  std::size_t turn = 0;
+  const auto forward = [&] {
+    linear_forward(weights[turn++ % weights.size()],
+                   dense_view<const float, 2>(x.data(), {c.num_rows, c.in_dim}), {},
+                   dense_view<float, 2>(y.data(), {c.num_rows, c.out_dim}), *bench.pool, *bench.table);
+  };
+  forward();
+  SIGHTLINE_TRY(const double share, largest_share(c, weights.front(), x, y));
+  Row row;
+  row.name = name;
+  row.what =
+      fmt::format("{} rows, {} outputs, {} inputs, weights {}", c.num_rows, c.out_dim, c.in_dim, c.type.name);
+  const double operations = 2.0 * static_cast<double>(c.num_rows * c.out_dim) * static_cast<double>(c.in_dim);
+  row.limit = peak_of(bench, c.type);
+  row.work = operations;
+  if (c.num_rows <= kFewRows) {  // the nearer of the two limits
+    const double reading = static_cast<double>(bytes) / calibrate(bench, Limit::kBandwidth);
+    if (reading > operations / calibrate(bench, row.limit)) {
+      row.limit = Limit::kBandwidth;
+      row.work = static_cast<double>(bytes);
+    }
   }
-  row.note = fmt::format("checked: error {:.1e}, plain {:.1e}", ours, theirs);
+  row.note = fmt::format("checked: error at most {:.2f} of its bound; {} matrices of {:.1f} MB in turn",
+                         share, weights.size(), static_cast<double>(bytes) / 1e6);
   measure(bench, row, forward);
   return {};
 }
@@ -67,12 +173,25 @@ Result<void> run_case(const Bench& bench, std::int64_t num_rows, std::int64_t ou
 }  // namespace
 
 std::vector<RowCase> linear_rows() {
-  return {
-      {"linear-512x1536x576", Limit::kPeak,
-       [](const Bench& bench) { return run_case(bench, 512, 1536, 576); }},
-      {"linear-512x576x1536", Limit::kPeak,
-       [](const Bench& bench) { return run_case(bench, 512, 576, 1536); }},
+  std::vector<RowCase> rows;
+  const auto add = [&](const WeightType& type, std::int64_t out_dim, std::int64_t in_dim,
+                       std::int64_t count) {
+    const std::string name = fmt::format("linear-{}-{}x{}-{}", type.name, out_dim, in_dim, count);
+    const LinearCase c{type, out_dim, in_dim, count};
+    rows.push_back({name, Limit::kPeak, [=](const Bench& bench) { return run_linear_case(bench, name, c); }});
   };
+  for (const WeightType& type : kTypes) {
+    for (const std::int64_t count : {1, 4, 8, 16, 64, 512}) add(type, 4096, 4096, count);
+  }
+  // The widths of a small decoder; blocks of 256 do not divide 576.
+  for (const WeightType& type : kTypes) {
+    if (type.storage == WeightStorage::kQuantised && quant_traits(type.kind).block_values > 32) continue;
+    for (const std::int64_t count : {1, 64, 512}) {
+      add(type, 1536, 576, count);
+      add(type, 576, 1536, count);
+    }
+  }
+  return rows;
 }
 
 }  // namespace sightline::bench

@@ -42,21 +42,24 @@ class Generation:
 
 
 class Model:
-    """A decoder from a GGUF file or a Hugging Face folder, run by the engine in f32.
+    """A decoder from a GGUF file or a Hugging Face folder, run by the engine.
 
     path         the file or folder; families: `sightline info` and README
     num_threads  0: all cores
+    matmul       arithmetic of the linear layers: "f32" (weights dequantised at load, what diagnose compares against),
+                 "bf16", or "native": each tensor as it is stored, quantised ones in int8 dot products with activations
+                 quantised per token and block of 32 (faster, and another rounding)
 
     Results have the same bits for any batch, chunking and thread count. Calls from several threads wait for each
     other, with the interpreter's lock free. ValueError for files that are malformed or say what is not known,
     with the text of `sightline`; ImportError when the package was built without cargo.
     """
 
-    def __init__(self, path, *, num_threads=0):
+    def __init__(self, path, *, num_threads=0, matmul="f32"):
         if _model is None:
             raise ImportError("this build of the package sightline has no Model: it was built without cargo, which "
                               f"the tokenizer needs; install cargo 1.85 or newer and reinstall{_reason}")
-        self._model = _model.Model(str(path), num_threads)
+        self._model = _model.Model(str(path), num_threads, matmul)
 
     @property
     def info(self):

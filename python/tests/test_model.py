@@ -48,6 +48,17 @@ def test_logits_and_log_probabilities_are_those_of_plain_numpy(model, tensors):
 
 
 @needs_model
+def test_matmul_names_an_arithmetic(model, tensors, tmp_path):
+    path = tiny_model.write(tmp_path / "tiny", tensors)
+    want = model.logits(IDS)
+    assert np.array_equal(sl.Model(path, matmul="native").logits(IDS), want)  # all tensors are f32
+    rounded = sl.Model(path, matmul="bf16").logits(IDS)
+    assert 0 < np.abs(rounded - want).max() < 0.05 * np.abs(want).max()
+    with pytest.raises(ValueError, match="native, bf16 or f32"):
+        sl.Model(path, matmul="int8")
+
+
+@needs_model
 def test_greedy_generation_follows_the_argmax_and_reports_log_probabilities(model, tensors):
     out = model.generate(IDS, max_tokens=6, num_logprobs=2, ignore_end=True)
     ids = list(IDS)

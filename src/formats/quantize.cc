@@ -35,37 +35,12 @@ void dequantize_bf16(const std::byte* src, std::span<float> dst) {
   for (std::size_t i = 0; i < dst.size(); ++i) dst[i] = to_f32(load<Bf16>(src + 2 * i));
 }
 
-// Block: d F16, 32 int8.
-void dequantize_q8_0(const std::byte* src, std::span<float> dst) {
-  for (std::size_t i = 0; i < dst.size(); i += kBlock, src += 34) {
-    const float d = to_f32(load<F16>(src));
-    for (std::size_t j = 0; j < kBlock; ++j)
-      dst[i + j] = d * static_cast<float>(load<std::int8_t>(src + 2 + j));
-  }
-}
-
-// Block: d F16, 16 bytes of two nibbles.
-void dequantize_q4_0(const std::byte* src, std::span<float> dst) {
-  for (std::size_t i = 0; i < dst.size(); i += kBlock, src += 18) {
-    const float d = to_f32(load<F16>(src));
-    for (std::size_t j = 0; j < kBlock / 2; ++j) {
-      const int nibbles = std::to_integer<int>(src[2 + j]);
-      dst[i + j] = d * static_cast<float>((nibbles & 15) - 8);
-      dst[i + j + kBlock / 2] = d * static_cast<float>((nibbles >> 4) - 8);
-    }
-  }
-}
-
-// Block: d F16, m F16, 16 bytes of two nibbles.
-void dequantize_q4_1(const std::byte* src, std::span<float> dst) {
-  for (std::size_t i = 0; i < dst.size(); i += kBlock, src += 20) {
-    const float d = to_f32(load<F16>(src));
-    const float m = to_f32(load<F16>(src + 2));
-    for (std::size_t j = 0; j < kBlock / 2; ++j) {
-      const int nibbles = std::to_integer<int>(src[4 + j]);
-      dst[i + j] = d * static_cast<float>(nibbles & 15) + m;
-      dst[i + j + kBlock / 2] = d * static_cast<float>(nibbles >> 4) + m;
-    }
+void dequantize_blocks(QuantKind kind, DataType type, const std::byte* src, std::span<float> dst) {
+  const DataTypeInfo& info = data_type_info(type);
+  QuantBlock block;
+  for (std::size_t i = 0; i < dst.size(); i += info.block_elements, src += info.block_bytes) {
+    split_block(kind, src, block);
+    quant_values(kind, block, dst.data() + i);
   }
 }
 
@@ -105,6 +80,10 @@ Result<void> dequantize_row(DataType type, std::span<const std::byte> src, std::
     return fail(ErrorKind::kInvalidArgument, "dequantize_row: {} bytes of {} do not hold {} values",
                 src.size(), to_string(type), dst.size());
   }
+  if (const auto kind = quant_kind(type)) {
+    dequantize_blocks(*kind, type, src.data(), dst);
+    return {};
+  }
   switch (type) {
     case DataType::kF32:
       std::ranges::copy(src, std::as_writable_bytes(dst).begin());  // also of no bytes
@@ -142,15 +121,6 @@ Result<void> dequantize_row(DataType type, std::span<const std::byte> src, std::
     case DataType::kU8:
     case DataType::kBool:
       convert<std::uint8_t>(src.data(), dst);
-      break;
-    case DataType::kQ8_0:
-      dequantize_q8_0(src.data(), dst);
-      break;
-    case DataType::kQ4_0:
-      dequantize_q4_0(src.data(), dst);
-      break;
-    case DataType::kQ4_1:
-      dequantize_q4_1(src.data(), dst);
       break;
     default:
       return fail(ErrorKind::kInternal, "dequantize_row: no decoder for {}", to_string(type));

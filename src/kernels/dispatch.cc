@@ -1,4 +1,5 @@
 // The one CPUID choice. No kernel lives here: this file is compiled for the baseline.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -9,7 +10,7 @@ namespace sightline::kernels {
 namespace {
 
 struct Available {
-  std::array<const KernelTable*, 3> tables{};
+  std::array<const KernelTable*, 5> tables{};
   std::size_t count = 0;
 };
 
@@ -23,6 +24,10 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512cd");
 }
+
+bool has_avx512_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+
+bool has_avx512_bf16() { return has_avx512_vnni() && __builtin_cpu_supports("avx512bf16"); }
 #endif
 
 const Available& available() {
@@ -32,6 +37,8 @@ const Available& available() {
 #if defined(__x86_64__)
     if (has_avx2()) out.tables[out.count++] = &avx2_table();
     if (has_avx512()) out.tables[out.count++] = &avx512_table();
+    if (has_avx512_vnni()) out.tables[out.count++] = &avx512_vnni_table();
+    if (has_avx512_bf16()) out.tables[out.count++] = &avx512_bf16_table();
 #endif
     return out;
   }();
@@ -45,17 +52,6 @@ const KernelTable* find_table(std::string_view name) {
   return nullptr;
 }
 
-// Names of units that other number types add; in f32 they run the AVX-512 kernels.
-bool cpu_has_unit([[maybe_unused]] std::string_view name) {
-#if defined(__x86_64__)
-  if (name == "avx512_vnni") return __builtin_cpu_supports("avx512vnni") != 0;
-  if (name == "avx512_bf16") {
-    return __builtin_cpu_supports("avx512vnni") != 0 && __builtin_cpu_supports("avx512bf16") != 0;
-  }
-#endif
-  return false;
-}
-
 }  // namespace
 
 std::span<const KernelTable* const> available_tables() {
@@ -66,14 +62,12 @@ std::span<const KernelTable* const> available_tables() {
 Result<const KernelTable*> select_isa(std::string_view name) {
   if (name.empty()) return available_tables().back();
   if (const KernelTable* table = find_table(name)) return table;
-  const bool is_unit = name == "avx512_vnni" || name == "avx512_bf16";
-  if (!is_unit && name != "avx2" && name != "avx512") {
+  constexpr std::array<std::string_view, 4> kOthers = {"avx2", "avx512", "avx512_vnni", "avx512_bf16"};
+  if (std::ranges::find(kOthers, name) == kOthers.end()) {
     return fail(ErrorKind::kInvalidArgument,
                 "SIGHTLINE_ISA: expected portable, avx2, avx512, avx512_vnni or avx512_bf16, got '{}'",
                 name.substr(0, 64));
   }
-  const KernelTable* avx512 = find_table("avx512");
-  if (is_unit && avx512 != nullptr && cpu_has_unit(name)) return avx512;
   return fail(ErrorKind::kConfiguration, "SIGHTLINE_ISA: this CPU does not support {}; it has up to {}", name,
               available_tables().back()->name);
 }

@@ -7,4 +7,6 @@ namespace sightline::kernels {
 [[nodiscard]] const KernelTable& portable_table();
 [[nodiscard]] const KernelTable& avx2_table();
 [[nodiscard]] const KernelTable& avx512_table();
+[[nodiscard]] const KernelTable& avx512_vnni_table();
+[[nodiscard]] const KernelTable& avx512_bf16_table();
 }  // namespace sightline::kernels

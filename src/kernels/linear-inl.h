@@ -5,10 +5,12 @@
 
 namespace sightline::kernels::SIGHTLINE_ISA {
 
+inline constexpr std::int64_t kPrefetchInputs = 16;  // between two steps of a Prefetcher
+
 // kRows rows against kVecs vectors of columns. Rows of x lie x_stride apart, or side by side (packed).
 template <int kRows, int kVecs, bool kPacked>
 HWY_INLINE void linear_block(const float* x, std::ptrdiff_t x_stride, const float* panel, std::int64_t num_k,
-                             float* y, std::ptrdiff_t y_stride, bool accumulate) {
+                             float* y, std::ptrdiff_t y_stride, bool accumulate, Prefetcher& ahead) {
   Vec acc[kRows][kVecs];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
@@ -22,16 +24,20 @@ HWY_INLINE void linear_block(const float* x, std::ptrdiff_t x_stride, const floa
   const float* base[kBases];
 #pragma GCC unroll 4
   for (int b = 0; b < kBases; ++b) base[b] = x + 3 * b * x_stride;
+  for (std::int64_t begin = 0; begin < num_k; begin += kPrefetchInputs) {
+    const std::int64_t end = begin + kPrefetchInputs < num_k ? begin + kPrefetchInputs : num_k;
+    ahead.step();
 #pragma GCC unroll 2
-  for (std::int64_t k = 0; k < num_k; ++k) {
-    Vec w[kVecs];
+    for (std::int64_t k = begin; k < end; ++k) {
+      Vec w[kVecs];
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) w[v] = load(panel + k * kPanelColumns + v * kLanes);
+      for (int v = 0; v < kVecs; ++v) w[v] = load(panel + k * kPanelColumns + v * kLanes);
 #pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
-      const Vec value = broadcast(kPacked ? x[k * kGroupRows + r] : base[r / 3][k + (r % 3) * x_stride]);
+      for (int r = 0; r < kRows; ++r) {
+        const Vec value = broadcast(kPacked ? x[k * kGroupRows + r] : base[r / 3][k + (r % 3) * x_stride]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(value, w[v], acc[r][v]);
+        for (int v = 0; v < kVecs; ++v) acc[r][v] = hn::MulAdd(value, w[v], acc[r][v]);
+      }
     }
   }
 #pragma GCC unroll 12
@@ -42,16 +48,21 @@ HWY_INLINE void linear_block(const float* x, std::ptrdiff_t x_stride, const floa
 }
 
 template <int kRows, bool kPacked>
-HWY_NOINLINE void linear_columns(const float* x, std::ptrdiff_t x_stride, const LinearArgs& args, float* y) {
+HWY_NOINLINE void linear_columns(const float* x, std::ptrdiff_t x_stride, const LinearArgs& args, float* y,
+                                 Prefetcher& ahead) {
   constexpr int kVecs = kLanes * 4 <= kPanelColumns && kRows <= 2 ? 4 : 2;
   for (int column = 0; column < kPanelColumns; column += kVecs * kLanes) {
     linear_block<kRows, kVecs, kPacked>(x, x_stride, args.panel + column, args.num_k, y + column,
-                                        args.y_stride, args.accumulate);
+                                        args.y_stride, args.accumulate, ahead);
   }
 }
 
 template <bool kPacked>
 HWY_INLINE void linear_rows_as(const LinearArgs& args) {
+  const std::int64_t num_groups = (args.num_rows + kMaxRows - 1) / kMaxRows;
+  const std::int64_t steps = (args.num_k + kPrefetchInputs - 1) / kPrefetchInputs;
+  Prefetcher ahead;
+  if (args.prefetch_bytes > 0) ahead = Prefetcher(args.prefetch, args.prefetch_bytes, num_groups * steps);
   std::int64_t row = 0;
   while (row < args.num_rows) {
     // Packed rows lie in groups of kGroupRows; a step never crosses a group.
@@ -63,25 +74,25 @@ HWY_INLINE void linear_rows_as(const LinearArgs& args) {
     float* y = args.y + row * args.y_stride;
     int rows = 1;
     if (kMaxRows >= 12 && left >= 12) {
-      linear_columns<kMaxRows, kPacked>(x, args.x_stride, args, y);
+      linear_columns<kMaxRows, kPacked>(x, args.x_stride, args, y, ahead);
       rows = kMaxRows;
     } else if (kMaxRows >= 12 && left >= 8) {
-      linear_columns<kMaxRows == 12 ? 8 : 6, kPacked>(x, args.x_stride, args, y);
+      linear_columns<kMaxRows == 12 ? 8 : 6, kPacked>(x, args.x_stride, args, y, ahead);
       rows = 8;
     } else if (left >= 6) {
-      linear_columns<6, kPacked>(x, args.x_stride, args, y);
+      linear_columns<6, kPacked>(x, args.x_stride, args, y, ahead);
       rows = 6;
     } else if (left >= 4) {
-      linear_columns<4, kPacked>(x, args.x_stride, args, y);
+      linear_columns<4, kPacked>(x, args.x_stride, args, y, ahead);
       rows = 4;
     } else if (left == 3) {
-      linear_columns<3, kPacked>(x, args.x_stride, args, y);
+      linear_columns<3, kPacked>(x, args.x_stride, args, y, ahead);
       rows = 3;
     } else if (left == 2) {
-      linear_columns<2, kPacked>(x, args.x_stride, args, y);
+      linear_columns<2, kPacked>(x, args.x_stride, args, y, ahead);
       rows = 2;
     } else {
-      linear_columns<1, kPacked>(x, args.x_stride, args, y);
+      linear_columns<1, kPacked>(x, args.x_stride, args, y, ahead);
     }
     row += rows;
   }

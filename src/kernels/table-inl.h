@@ -4,7 +4,10 @@
 #include "kernels/activation-inl.h"
 #include "kernels/backward-inl.h"
 #include "kernels/calibrate-inl.h"
+#include "kernels/linear-bf16-inl.h"
 #include "kernels/linear-inl.h"
+#include "kernels/linear-quant-inl.h"
+#include "kernels/quantize-inl.h"
 #include "kernels/scores-inl.h"
 #include "kernels/softmax-inl.h"
 
@@ -26,6 +29,12 @@ constexpr KernelTable make_table(const char* name, const char* description, bool
   table.softmax_backward = softmax_backward;
   table.attention_outer = attention_outer;
   table.sum_lanes = sum_lanes;
+  table.quantize_rows = quantize_rows;
+  table.linear_quant = linear_quant;
+  table.int8_dot = kInt8Dot;
+  table.bf16_dot = kBf16Dot;
+  table.linear_bf16 = linear_bf16;
+  table.pack_bf16_row = pack_bf16_row;
   table.calibrate_peak = calibrate_peak;
   table.read_all = read_all;
   return table;

@@ -78,6 +78,27 @@ HWY_INLINE Vec exp2_flushed(Vec x) {
   return times_power(p, x, f);
 }
 
+// Asks for memory that is read later, a few cache lines at each step of a loop that computes: into the second
+// cache, so that what the loop reads stays in the first. Addresses past the end of an array are harmless.
+class Prefetcher {
+ public:
+  static constexpr int kLine = 64;
+
+  Prefetcher() = default;
+  /// `bytes` from `begin` on, in `num_steps` steps.
+  Prefetcher(const void* begin, std::int64_t bytes, std::int64_t num_steps)
+      : next_(static_cast<const char*>(begin)),
+        lines_((bytes + num_steps * kLine - 1) / (num_steps * kLine)) {}
+
+  HWY_INLINE void step() {
+    for (std::int64_t i = 0; i < lines_; ++i, next_ += kLine) __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  const char* next_ = nullptr;
+  std::int64_t lines_ = 0;
+};
+
 // Visible lanes of vector `vec_idx` of a tile from its row of bits.
 HWY_INLINE Mask visible_lanes(const std::uint64_t* words, int vec_idx) {
   const int first = vec_idx * kLanes;

@@ -16,7 +16,7 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options, T
   if (opened.info.vocabulary_only) {
     return fail(ErrorKind::kInvalidContent, "{}: holds a vocabulary and no weights", path);
   }
-  SIGHTLINE_TRY(ModelWeights weights, load_weights(opened.layout, opened.files.tensors()));
+  SIGHTLINE_TRY(ModelWeights weights, load_weights(opened.layout, opened.files.tensors(), options.matmul));
   return Model(std::make_unique<Impl>(std::move(opened.info), std::move(weights), pool));
 }
 
@@ -45,14 +45,15 @@ Result<void> Model::forward(const ForwardBatch& batch, KvCache& cache, StridedVi
 }
 
 Result<Model> make_model(const ModelSpec& spec, const WeightLayout& layout, const TensorSource& source,
-                         ThreadPool& pool) {
+                         ThreadPool& pool, Matmul matmul) {
   SIGHTLINE_CHECK(validate(spec));
   SIGHTLINE_CHECK(check_layout(layout, source));
-  SIGHTLINE_TRY(ModelWeights weights, load_weights(layout, source));
+  SIGHTLINE_TRY(ModelWeights weights, load_weights(layout, source, matmul));
   ModelInfo info;
   info.path = source.name();
   info.spec = spec;
-  info.packed_weight_bytes = packed_bytes(layout);
+  info.matmul = matmul;
+  info.packed_weight_bytes = packed_bytes(layout, source, matmul);
   return Model(std::make_unique<Model::Impl>(std::move(info), std::move(weights), pool));
 }
 

@@ -24,6 +24,7 @@ struct Model::Impl {
 /// A model of any spec from the tensors of any source, under the given layout: how tests and trainers make
 /// one without a file family. Errors (kInvalidArgument, kInvalidContent): spec or layout do not fit.
 [[nodiscard]] Result<Model> make_model(const ModelSpec& spec, const WeightLayout& layout,
-                                       const TensorSource& source, ThreadPool& pool);
+                                       const TensorSource& source, ThreadPool& pool,
+                                       Matmul matmul = Matmul::kF32);
 
 }  // namespace sightline

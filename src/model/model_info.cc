@@ -83,7 +83,8 @@ Result<OpenedModel> open_model(const std::string& path, const LoadOptions& optio
     info.assumptions = std::move(model.assumptions);
     info.qk_row_order = std::move(model.qk_row_order);
     info.tensor_types = count_types(opened.files.tensors());
-    info.packed_weight_bytes = packed_bytes(model.layout);
+    info.matmul = options.matmul;
+    info.packed_weight_bytes = packed_bytes(model.layout, opened.files.tensors(), options.matmul);
     opened.layout = std::move(model.layout);
   }
   SIGHTLINE_CHECK(read_text_info(opened.files, options, info));

@@ -7,8 +7,6 @@ namespace sightline {
 
 namespace {
 
-constexpr std::int64_t kPanelRows = 32;  // PackedLinear::kPanelColumns; matrices are padded to it
-
 NormRef norm_ref(const NormSpec& norm, std::int64_t width, const std::string& name) {
   NormRef ref;
   ref.weight = {width, 0, {{.tensor = name + ".weight", .num_rows = width}}};
@@ -232,16 +230,6 @@ Result<void> check_layout(const WeightLayout& layout, const TensorSource& source
                 source.name(), info.name, shape_to_string(info.shape));
   }
   return {};
-}
-
-std::int64_t packed_bytes(const WeightLayout& layout) {
-  std::int64_t bytes = 0;
-  for_each_weight(layout, [&](std::string_view what, const WeightRef& ref) {
-    const bool in_panels = ref.cols != 0 && what != "positions";
-    const std::int64_t rows = in_panels ? (ref.rows + kPanelRows - 1) / kPanelRows * kPanelRows : ref.rows;
-    bytes += rows * std::max<std::int64_t>(ref.cols, 1) * 4;
-  });
-  return bytes;
 }
 
 }  // namespace sightline

@@ -10,6 +10,8 @@
 
 #include "sightline/base/error.h"
 #include "sightline/formats/tensor_file.h"
+#include "sightline/model/model_info.h"
+#include "sightline/ops/packed_linear.h"
 #include "sightline/spec/model.h"
 
 namespace sightline {
@@ -92,8 +94,25 @@ void for_each_weight(const WeightLayout& layout,
 /// one.
 [[nodiscard]] Result<void> check_layout(const WeightLayout& layout, const TensorSource& source);
 
-/// Bytes of all weights once packed: matrices in panels of 32 rows, vectors as they are, all f32.
-[[nodiscard]] std::int64_t packed_bytes(const WeightLayout& layout);
+/// How the rows of a matrix are kept in memory.
+struct PackedAs {
+  WeightStorage storage = WeightStorage::kF32;
+  QuantKind kind = QuantKind::kQ8_0;  ///< of quantised rows
+  bool operator==(const PackedAs&) const = default;
+};
+
+/// Consecutive parts of a matrix that are kept one way, as a matrix of their own.
+struct PackedGroup {
+  PackedAs as;
+  WeightRef ref;
+};
+/// The groups of a matrix, in order: its parts may be tensors of several types.
+[[nodiscard]] std::vector<PackedGroup> packed_groups(const WeightRef& ref, const TensorSource& source,
+                                                     Matmul matmul);
+
+/// Bytes of all weights once packed: matrices in panels of 32 rows, vectors and positions as they are in f32.
+[[nodiscard]] std::int64_t packed_bytes(const WeightLayout& layout, const TensorSource& source,
+                                        Matmul matmul);
 
 /// Reads rows [begin, end) of a matrix or vector into `out`, in internal order. Keeps one head (or, for
 /// transposed tensors, the whole tensor) between calls, so ascending reads touch each byte once.
@@ -101,18 +120,35 @@ class WeightReader {
  public:
   WeightReader(const TensorSource& source, const WeightRef& ref) : source_(source), ref_(ref) {}
   [[nodiscard]] Result<void> read(std::int64_t begin, std::int64_t end, std::span<float> out);
+  /// The same rows of a quantised matrix that is not transposed, as blocks.
+  [[nodiscard]] Result<void> read(std::int64_t begin, std::int64_t end, std::span<QuantBlock> out);
 
  private:
+  // T is float or QuantBlock.
+  template <typename T>
+  [[nodiscard]] Result<void> read_rows(std::int64_t begin, std::int64_t end, std::int64_t width,
+                                       std::span<T> out);
+  template <typename T>
   [[nodiscard]] Result<void> read_part(const WeightPart& part, std::int64_t begin, std::int64_t end,
-                                       std::span<float> out);
+                                       std::int64_t width, std::span<T> out);
+  template <typename T>
   [[nodiscard]] Result<void> read_neighbours(const WeightPart& part, const TensorInfo& info,
-                                             std::int64_t begin, std::int64_t end, std::span<float> out);
+                                             std::int64_t begin, std::int64_t end, std::int64_t width,
+                                             std::span<T> out);
   [[nodiscard]] Result<void> read_transposed(const WeightPart& part, const TensorInfo& info,
                                              std::int64_t begin, std::int64_t end, std::span<float> out);
+  [[nodiscard]] Result<void> fetch(const TensorInfo& info, std::int64_t begin, std::int64_t end,
+                                   std::span<float> out) const;
+  [[nodiscard]] Result<void> fetch(const TensorInfo& info, std::int64_t begin, std::int64_t end,
+                                   std::span<QuantBlock> out);
+  [[nodiscard]] std::vector<float>& held(float) { return held_; }
+  [[nodiscard]] std::vector<QuantBlock>& held(QuantBlock) { return held_blocks_; }
 
   const TensorSource& source_;
   const WeightRef& ref_;
   std::vector<float> held_;
+  std::vector<QuantBlock> held_blocks_;
+  std::vector<std::byte> stored_;
   const TensorInfo* held_tensor_ = nullptr;
   std::int64_t held_begin_ = -1;
 };

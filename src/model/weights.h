@@ -1,5 +1,5 @@
-// The weights of a model in memory: matrices packed for linear_forward, vectors as they are, all f32 and
-// read only after loading.
+// The weights of a model in memory: matrices packed for linear_forward as `matmul` says, vectors as they
+// are in f32, all read only after loading.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ struct ModelWeights {
 
 /// Reads one tensor after the other and packs it: peak memory is the result plus one head or panel (plus one
 /// tensor for files with transposed weights).
-[[nodiscard]] Result<ModelWeights> load_weights(const WeightLayout& layout, const TensorSource& source);
+[[nodiscard]] Result<ModelWeights> load_weights(const WeightLayout& layout, const TensorSource& source,
+                                                Matmul matmul);
 
 [[nodiscard]] std::int64_t num_bytes(const ModelWeights& weights);
 /// Over the bits of every weight, padding included; not for security.

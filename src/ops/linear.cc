@@ -1,21 +1,35 @@
-// Blocking of the linear layer. Order of additions: the kernel takes each output as one chain over k
-// ascending and continues a stored accumulator, so no border chosen here changes a bit.
+// Blocking of the linear layer. Order of additions: the kernels take each
+// output as one chain over k ascending and continue a stored accumulator, so no
+// border chosen here changes a bit.
 #include "sightline/ops/linear.h"
 
 #include <algorithm>
 
-#include "sightline/base/checked.h"
+#include "ops/linear_inputs.h"
 
 namespace sightline {
 
 namespace {
+
 constexpr std::int64_t kColumns = PackedLinear::kPanelColumns;
-static_assert(kColumns == kernels::kPanelColumns);
-constexpr std::int64_t kInnerBlock = 256;  // 256 x 32 weights: 32 KiB, stay in the first cache for all rows
-constexpr std::int64_t kRowBlock = 96;     // 96 x 32 accumulators: 12 KiB beside them
-// Rows of x lie this far apart in the copy: not a power of two, so that they do not share cache sets.
-constexpr std::int64_t kTileStride = kInnerBlock + 16;
 constexpr std::int64_t kRowsAtOnce = 8 * kRowBlock;  // bounds the copy of x
+constexpr std::int64_t kItemRows = 4 * kRowBlock;    // that one reading of f32 or bf16 weights serves
+// Of x: with the weights of an item it stays in the second cache.
+constexpr std::int64_t kStretchBytes = std::int64_t{1} << 20;
+static_assert(kRowBlock % kernels::kQuantRows == 0);
+
+// Inputs [begin, end) of a layer; begin is a multiple of kInnerBlock.
+struct Stretch {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// The sums so far, where an earlier stretch left them.
+void load(const float* y, std::int64_t y_stride, std::int64_t num_rows, std::int64_t num_columns,
+          float* acc) {
+  for (std::int64_t row = 0; row < num_rows; ++row)
+    std::copy_n(y + row * y_stride, num_columns, acc + row * kColumns);
+}
 
 // Adds the bias and writes the columns that exist.
 void store(const float* acc, std::int64_t num_rows, std::int64_t num_columns, const float* bias, float* y,
@@ -26,137 +40,140 @@ void store(const float* acc, std::int64_t num_rows, std::int64_t num_columns, co
     for (std::int64_t n = 0; n < num_columns; ++n) to[n] = bias == nullptr ? from[n] : from[n] + bias[n];
   }
 }
-}  // namespace
 
-Result<PackedLinear> PackedLinear::pack(std::int64_t out_dim, std::int64_t in_dim,
-                                        const ReadRows& read_rows) {
-  if (out_dim < 1 || in_dim < 1) {
-    return fail(ErrorKind::kInvalidArgument, "PackedLinear::pack: out_dim = {}, in_dim = {}, expected >= 1",
-                out_dim, in_dim);
+// One panel for some rows, by how it is stored: the chain over a stretch,
+// continued in acc [num_rows, 32].
+void f32_panel(const float* panel, Stretch inner, const LinearInputs& inputs, std::int64_t row,
+               std::int64_t num_rows, const kernels::KernelTable& table, float* acc) {
+  for (std::int64_t k = inner.begin; k < inner.end; k += kInnerBlock) {
+    kernels::LinearArgs args;
+    args.x = inputs.tile(row, k);
+    args.x_stride = inputs.tile_stride();
+    args.panel = panel + k * kColumns;
+    args.y = acc;
+    args.y_stride = kColumns;
+    args.num_rows = num_rows;
+    args.num_k = std::min(kInnerBlock, inner.end - k);
+    args.accumulate = k > 0;
+    args.prefetch = args.panel + kInnerBlock * kColumns;  // the next block of this panel, or the next panel
+    args.prefetch_bytes = kInnerBlock * kColumns * 4;
+    table.linear_rows(args);
   }
-  const std::int64_t num_panels = (out_dim - 1) / kColumns + 1;
-  const auto panel_size = checked_mul(static_cast<std::uint64_t>(in_dim), kColumns);
-  const auto size =
-      panel_size ? checked_mul(*panel_size, static_cast<std::uint64_t>(num_panels)) : std::nullopt;
-  if (!size || *size > PTRDIFF_MAX / sizeof(float)) {
-    return fail(ErrorKind::kInvalidArgument,
-                "PackedLinear::pack: out_dim = {} times in_dim = {} is too large", out_dim, in_dim);
-  }
-  PackedLinear packed;
-  packed.out_dim_ = out_dim;
-  packed.in_dim_ = in_dim;
-  packed.panels_ = AlignedBuffer<float>(static_cast<std::size_t>(*size));
-  AlignedBuffer<float> rows(static_cast<std::size_t>(*panel_size));
-  for (std::int64_t panel_idx = 0; panel_idx < num_panels; ++panel_idx) {
-    const std::int64_t begin = panel_idx * kColumns;
-    const std::int64_t num_rows = std::min(kColumns, out_dim - begin);
-    SIGHTLINE_CHECK(
-        read_rows(begin, begin + num_rows, rows.span().first(static_cast<std::size_t>(num_rows * in_dim))));
-    float* to = packed.panels_.data() + panel_idx * in_dim * kColumns;
-    for (std::int64_t k = 0; k < in_dim; ++k) {
-      for (std::int64_t n = 0; n < kColumns; ++n) {
-        to[k * kColumns + n] = n < num_rows ? rows.data()[n * in_dim + k] : 0.0F;
-      }
-    }
-  }
-  return packed;
 }
 
-void PackedLinear::unpack_row(std::int64_t out_idx, std::span<float> row) const {
-  const float* from = panel(out_idx / kColumns) + out_idx % kColumns;
-  for (std::size_t k = 0; k < row.size(); ++k) row[k] = from[static_cast<std::int64_t>(k) * kColumns];
+void bf16_panel(const std::uint16_t* panel, Stretch inner, const LinearInputs& inputs, std::int64_t row,
+                std::int64_t num_rows, const kernels::KernelTable& table, float* acc) {
+  for (std::int64_t k = inner.begin; k < inner.end; k += kInnerBlock) {
+    kernels::LinearBf16Args args;
+    args.x = inputs.tile(row, k);
+    args.x_stride = inputs.form().is_pairs ? inputs.tile_stride() : inputs.tile_stride() / 2;
+    args.panel = panel + k * kColumns;
+    args.y = acc;
+    args.num_rows = num_rows;
+    args.num_pairs = (std::min(kInnerBlock, inner.end - k) + 1) / 2;
+    args.accumulate = k > 0;
+    args.prefetch = args.panel + kInnerBlock * kColumns;
+    args.prefetch_bytes = kInnerBlock * kColumns * 2;
+    table.linear_bf16(args);
+  }
 }
 
-namespace {
-// One panel for a stretch of rows: the whole chain over k, in blocks.
-class PanelProduct {
- public:
-  PanelProduct(const PackedLinear& weights, std::span<const float> bias, StridedView<float, 2> y,
-               const kernels::KernelTable& table)
-      : weights_(weights), bias_(bias), y_(y), table_(table) {}
+void quant_panel(const PackedLinear::Piece& piece, const std::byte* panel, std::int64_t in_dim,
+                 const LinearInputs& inputs, std::int64_t row, std::int64_t num_rows,
+                 const kernels::KernelTable& table, float* acc) {
+  kernels::LinearQuantArgs args;
+  args.kind = piece.kind;
+  args.x = inputs.blocks(row);
+  args.panel = reinterpret_cast<const std::uint8_t*>(panel);
+  args.y = acc;
+  args.num_rows = num_rows;
+  args.num_blocks = in_dim / 32;
+  table.linear_quant(args);
+}
 
-  // `x_block(k)` gives rows [row_begin, ...) from k on; num_k of them lie side by side.
-  template <typename XBlock>
-  void run(std::int64_t panel_idx, std::int64_t row_begin, std::int64_t num_rows, std::int64_t x_stride,
-           std::int64_t inner_block, const XBlock& x_block) const {
-    alignas(kCacheLineBytes) float acc[kRowBlock * kColumns];
-    for (std::int64_t k = 0; k < weights_.in_dim(); k += inner_block) {
-      kernels::LinearArgs args;
-      args.x = x_block(k);
-      args.x_stride = x_stride;
-      args.panel = weights_.panel(panel_idx) + k * kColumns;
-      args.y = acc;
-      args.y_stride = kColumns;
-      args.num_rows = num_rows;
-      args.num_k = std::min(inner_block, weights_.in_dim() - k);
-      args.accumulate = k > 0;
-      table_.linear_rows(args);
-    }
-    const std::int64_t column = panel_idx * kColumns;
-    store(acc, num_rows, std::min(kColumns, weights_.out_dim() - column),
-          bias_.empty() ? nullptr : bias_.data() + column, &y_(row_begin, column), y_.strides[0]);
-  }
-
- private:
-  const PackedLinear& weights_;
-  std::span<const float> bias_;
-  StridedView<float, 2> y_;
-  const kernels::KernelTable& table_;
+struct Call {
+  const PackedLinear& weights;
+  std::span<const float> bias;
+  StridedView<float, 2> y;
+  const kernels::KernelTable& table;
 };
 
-std::size_t copy_floats(std::int64_t num_rows, std::int64_t in_dim) {
-  return static_cast<std::size_t>((in_dim + kInnerBlock - 1) / kInnerBlock * num_rows * kTileStride);
+void run_panel(const Call& call, const PackedLinear::Piece& piece, std::int64_t panel_idx, Stretch inner,
+               const LinearInputs& inputs, std::int64_t row_begin, std::int64_t row, std::int64_t num_rows) {
+  alignas(kCacheLineBytes) float acc[kRowBlock * kColumns];
+  const std::byte* const panel = piece.panel(panel_idx);
+  const std::int64_t in_dim = call.weights.in_dim();
+  const std::int64_t column = piece.out_begin + panel_idx * kColumns;
+  const std::int64_t num_columns = std::min(kColumns, piece.out_end - column);
+  float* const y = &call.y(row_begin + row, column);
+  if (inner.begin > 0) load(y, call.y.strides[0], num_rows, num_columns, acc);
+  switch (piece.storage) {
+    case WeightStorage::kF32:
+      f32_panel(reinterpret_cast<const float*>(panel), inner, inputs, row, num_rows, call.table, acc);
+      break;
+    case WeightStorage::kBf16:
+      bf16_panel(reinterpret_cast<const std::uint16_t*>(panel), inner, inputs, row, num_rows, call.table,
+                 acc);
+      break;
+    case WeightStorage::kQuantised:
+      quant_panel(piece, panel, in_dim, inputs, row, num_rows, call.table, acc);
+      break;
+  }
+  const bool has_bias = inner.end == in_dim && !call.bias.empty();
+  store(acc, num_rows, num_columns, has_bias ? call.bias.data() + column : nullptr, y, call.y.strides[0]);
 }
 
-// Copies rows to [k block][row][kTileStride].
-void copy_rows(StridedView<const float, 2> x, std::int64_t row_begin, std::int64_t num_rows, float* to,
-               ThreadPool& pool) {
-  pool.parallel_for((num_rows + kRowBlock - 1) / kRowBlock, [&](std::int64_t block, int) {
-    const std::int64_t end = std::min(num_rows, (block + 1) * kRowBlock);
-    for (std::int64_t row = block * kRowBlock; row < end; ++row) {
-      const float* from = &x(row_begin + row, 0);
-      for (std::int64_t k = 0; k < x.shape[1]; k += kInnerBlock) {
-        std::copy_n(from + k, std::min(kInnerBlock, x.shape[1] - k),
-                    to + (k / kInnerBlock * num_rows + row) * kTileStride);
-      }
-    }
-  });
+// Inputs of one stretch: quantised panels, which are small, are taken whole.
+std::int64_t stretch_length(const PackedLinear::Piece& piece, std::int64_t num_rows, std::int64_t in_dim) {
+  if (piece.storage == WeightStorage::kQuantised) return in_dim;
+  const std::int64_t fitting = kStretchBytes / (std::min(num_rows, kItemRows) * std::int64_t{sizeof(float)});
+  return std::max(kInnerBlock, fitting / kInnerBlock * kInnerBlock);
 }
+
+// Panels change fastest: rows of x stay in the second cache while the weights
+// stream past.
+void run_piece(const Call& call, const PackedLinear::Piece& piece, const LinearInputs& inputs,
+               std::int64_t row_begin, std::int64_t num_rows, ThreadPool& pool) {
+  const std::int64_t in_dim = call.weights.in_dim();
+  const std::int64_t length = stretch_length(piece, num_rows, in_dim);
+  const std::int64_t item_rows = piece.storage == WeightStorage::kQuantised ? kRowBlock : kItemRows;
+  const std::int64_t num_items = (num_rows + item_rows - 1) / item_rows;
+  const std::int64_t num_panels = piece.num_panels();
+  for (std::int64_t k = 0; k < in_dim; k += length) {
+    const Stretch inner{k, std::min(in_dim, k + length)};
+    pool.parallel_for(num_items * num_panels, [&](std::int64_t item, int) {
+      const std::int64_t begin = item / num_panels * item_rows;
+      const std::int64_t end = std::min(num_rows, begin + item_rows);
+      for (std::int64_t row = begin; row < end; row += kRowBlock) {
+        run_panel(call, piece, item % num_panels, inner, inputs, row_begin, row,
+                  std::min(kRowBlock, end - row));
+      }
+    });
+  }
+}
+
 }  // namespace
 
 void linear_forward(const PackedLinear& weights, StridedView<const float, 2> x, std::span<const float> bias,
                     StridedView<float, 2> y, ThreadPool& pool, const kernels::KernelTable& table) {
-  const PanelProduct product(weights, bias, y, table);
-  const std::int64_t num_panels = (weights.out_dim() + kColumns - 1) / kColumns;
-  if (x.shape[0] <= kernels::kGroupRows) {  // bound by reading the weights: nothing to gain from a copy
-    if (x.shape[0] == 0) return;
-    pool.parallel_for(num_panels, [&](std::int64_t panel_idx, int) {
-      product.run(panel_idx, 0, x.shape[0], x.strides[0], weights.in_dim(),
-                  [&](std::int64_t k) { return &x(0, k); });
-    });
-    return;
-  }
-  // Belongs to the calling thread and is kept: no allocation after warm-up.
-  thread_local AlignedBuffer<float> tiles;
+  // Belong to the calling thread and are kept: no allocation after warm-up.
+  thread_local LinearInputs kept;
+  LinearInputs& inputs = kept;  // a worker's `kept` is another one
+  const Call call{weights, bias, y, table};
   for (std::int64_t begin = 0; begin < x.shape[0]; begin += kRowsAtOnce) {
     const std::int64_t num_rows = std::min(kRowsAtOnce, x.shape[0] - begin);
-    tiles.reserve_discard(copy_floats(num_rows, weights.in_dim()));
-    float* const copied = tiles.data();  // a worker's `tiles` is another one
-    copy_rows(x, begin, num_rows, copied, pool);
-    const std::int64_t num_row_blocks = (num_rows + kRowBlock - 1) / kRowBlock;
-    // Panels change fastest: a block of x stays in the second cache while the weights stream past.
-    pool.parallel_for(num_row_blocks * num_panels, [&](std::int64_t item, int) {
-      const std::int64_t row = item / num_panels * kRowBlock;
-      product.run(item % num_panels, begin + row, std::min(kRowBlock, num_rows - row), kTileStride,
-                  kInnerBlock,
-                  [&](std::int64_t k) { return copied + (k / kInnerBlock * num_rows + row) * kTileStride; });
-    });
+    bool is_made = false;
+    for (const PackedLinear::Piece& piece : weights.pieces()) {
+      const InputForm form = input_form(piece, table);
+      if (!is_made || inputs.form() != form) inputs.make(form, x, begin, num_rows, pool, table);
+      is_made = true;
+      run_piece(call, piece, inputs, begin, num_rows, pool);
+    }
   }
 }
 
 std::int64_t linear_scratch_bytes(std::int64_t num_rows, std::int64_t in_dim) {
-  if (num_rows <= kernels::kGroupRows) return 0;
-  return static_cast<std::int64_t>(copy_floats(std::min(num_rows, kRowsAtOnce), in_dim) * sizeof(float));
+  return LinearInputs::bytes(std::min(num_rows, kRowsAtOnce), in_dim);
 }
 
 }  // namespace sightline

@@ -105,6 +105,70 @@ TEST(DequantizeTest, PlainNumbersConvertByValue) {
   expect(DataType::kU64, ByteBuilder().u64(UINT64_MAX).u64(7), 18446744073709551616.0F, 7);
 }
 
+// Two blocks of bytes by a formula and what gguf 0.19.0 (quants.dequantize, numpy) makes of them: values by
+// place, their sum, and their sum weighted by place, all exact in double because every d is a power of two.
+struct KBlocks {
+  DataType type;
+  std::vector<std::pair<std::size_t, float>> values;
+  double sum, weighted_sum;
+};
+
+const KBlocks kKBlocks[] = {
+    {DataType::kQ4_K,
+     {{0, 9.75F},      {1, 11.0F},     {15, 9.75F},      {16, -0.25F},     {31, 1.0F},
+      {32, 24.25F},    {63, 27.75F},   {64, 35.125F},    {95, 24.625F},    {96, 13.4375F},
+      {127, 31.0625F}, {128, -1.625F}, {160, 2.5625F},   {191, -5.25F},    {200, 2.875F},
+      {224, 6.875F},   {255, 6.875F},  {256, -0.15625F}, {300, -71.4375F}, {511, -10.5F}},
+     -13490.75,
+     -5621117.9375},
+    {DataType::kQ5_K,
+     {{0, 17.25F},   {1, 31.0F},     {15, 6.0F},        {16, 2.25F},   {31, 32.25F},
+      {32, 13.75F},  {63, 34.75F},   {64, 1.0F},        {95, 11.5F},   {96, 60.4375F},
+      {127, -1.25F}, {128, -1.625F}, {160, 4.125F},     {191, 4.125F}, {200, 11.875F},
+      {224, 30.5F},  {255, 38.375F}, {256, -195.5625F}, {300, -8.0F},  {511, -352.78125F}},
+     -28167.5,
+     -12769518.4375},
+    {DataType::kQ6_K,
+     {{0, 73.5625F},  {1, 46.8125F},   {15, -180.5625F}, {16, 39.0F},    {31, -39.0F},
+      {32, -126.0F},  {63, -42.625F},  {64, -75.0F},     {95, -165.75F}, {96, -148.3125F},
+      {127, -0.0F},   {128, -30.0F},   {160, 97.5F},     {191, -52.5F},  {200, -14.0625F},
+      {224, -6.375F}, {255, -66.375F}, {256, 223.25F},   {300, 192.5F},  {511, -7.5F}},
+     -4759.0625,
+     -2033899.5}};
+
+TEST(DequantizeTest, BlocksOf256AreWhatTheFormatsOwnPackageReads) {
+  for (const KBlocks& expected : kKBlocks) {
+    const std::size_t block_bytes = data_type_info(expected.type).block_bytes;
+    std::vector<std::byte> bytes(2 * block_bytes);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<std::byte>((i * i * 7 + i * 37 + 11) % 251);
+    }
+    const auto put = [&](std::size_t at, unsigned f16_bits) {
+      bytes[at] = static_cast<std::byte>(f16_bits & 0xffU);
+      bytes[at + 1] = static_cast<std::byte>(f16_bits >> 8U);
+    };
+    const std::size_t d_at = expected.type == DataType::kQ6_K ? 208 : 0;
+    put(d_at, 0x2c00);                // 1/16
+    put(block_bytes + d_at, 0xb400);  // -1/4
+    if (expected.type != DataType::kQ6_K) {
+      put(2, 0x3000);                // 1/8
+      put(block_bytes + 2, 0x2800);  // 1/32
+    }
+    std::vector<float> values(512);
+    ASSERT_TRUE(dequantize_row(expected.type, bytes, values));
+    double sum = 0, weighted_sum = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      sum += values[i];
+      weighted_sum += static_cast<double>(i + 1) * values[i];
+    }
+    EXPECT_EQ(sum, expected.sum) << to_string(expected.type);
+    EXPECT_EQ(weighted_sum, expected.weighted_sum) << to_string(expected.type);
+    for (const auto& [i, value] : expected.values) {
+      EXPECT_EQ(values[i], value) << to_string(expected.type) << " value " << i;
+    }
+  }
+}
+
 TEST(DequantizeTest, ANanScalePassesThrough) {
   ByteBuilder b = ByteBuilder().put(std::uint16_t{0x7e00}).zeros(32);
   std::vector<float> out(32);
@@ -119,8 +183,8 @@ TEST(DequantizeTest, WrongSizesAndTypesWithoutDecoderAreRefused) {
             ErrorKind::kInvalidArgument);
   EXPECT_EQ(dequantize_row(DataType::kQ8_0, bytes, std::span(out).first(31)).error().kind,
             ErrorKind::kInvalidArgument);
-  EXPECT_EQ(dequantize_row(DataType::kQ4_K, {}, {}).error().kind, ErrorKind::kInvalidContent);
-  EXPECT_NE(dequantize_row(DataType::kQ4_K, {}, {}).error().message.find("Q4_K"), std::string::npos);
+  EXPECT_EQ(dequantize_row(DataType::kQ3_K, {}, {}).error().kind, ErrorKind::kInvalidContent);
+  EXPECT_NE(dequantize_row(DataType::kQ3_K, {}, {}).error().message.find("Q3_K"), std::string::npos);
 }
 
 TEST(QuantizeTest, Q8_0ErrsByAtMostHalfAStepPlusTheScalesRounding) {

@@ -73,5 +73,41 @@ TEST(EvaluateLossTest, RefusesWhatHasNoLossAndStopsWhenAsked) {
   EXPECT_EQ(stopped.error().kind, ErrorKind::kTryLater);
 }
 
+TEST(EvaluateLossTest, DivergenceFromItselfIsZeroAndFromAnotherModelIsItsDefinition) {
+  const TestModel first = random_model(small_llama_spec(), 94);
+  const TestModel second = random_model(small_llama_spec(), 95);
+  LoadedModel a = make_loaded(first);
+  LoadedModel b = make_loaded(second);
+  LoadedModel again = make_loaded(first);
+  const Tokens tokens = random_tokens(50, 12, 94);
+  EXPECT_FALSE(evaluate(*a.model, tokens, {}).divergence);
+  const EvalResult self = evaluate(*a.model, tokens, {.reference = again.model.get()});
+  ASSERT_TRUE(self.divergence);
+  EXPECT_EQ(self.divergence->mean_kl, 0.0);
+  EXPECT_EQ(self.divergence->max_kl, 0.0);
+  EXPECT_EQ(self.divergence->same_top, 1.0);
+  EXPECT_NEAR(self.divergence->reference_loss, self.loss, 1e-12);
+
+  const EvalResult result = evaluate(*a.model, tokens, {.chunk = 5, .reference = b.model.get()});
+  const std::vector<float> q_logits = run_tokens(*a.model, tokens);
+  const std::vector<float> p_logits = run_tokens(*b.model, tokens);
+  std::vector<double> p(50), q(50);
+  double sum = 0, largest = 0, same = 0;
+  for (std::size_t i = 0; i < 11; ++i) {
+    log_softmax(std::span(q_logits).subspan(i * 50, 50), q);
+    log_softmax(std::span(p_logits).subspan(i * 50, 50), p);
+    double kl = 0;
+    for (std::size_t t = 0; t < 50; ++t) kl += std::exp(p[t]) * (p[t] - q[t]);
+    sum += kl;
+    largest = std::max(largest, kl);
+    same += std::ranges::max_element(p) - p.begin() == std::ranges::max_element(q) - q.begin() ? 1 : 0;
+  }
+  ASSERT_TRUE(result.divergence);
+  EXPECT_NEAR(result.divergence->mean_kl, sum / 11, 1e-9);
+  EXPECT_NEAR(result.divergence->max_kl, largest, 1e-9);
+  EXPECT_NEAR(result.divergence->same_top, same / 11, 1e-12);
+  EXPECT_NEAR(result.divergence->reference_loss, evaluate(*b.model, tokens, {}).loss, 1e-12);
+}
+
 }  // namespace
 }  // namespace sightline

@@ -93,7 +93,7 @@ TEST(WeightLayoutTest, PackedBytesCountPaddedPanels) {
   ASSERT_TRUE(family) << family.error().message;
   // Rows padded to 32: embedding and head 50 to 64, q k v 64, output 24 to 32, up 80 to 96, down 24 to 32.
   const std::int64_t layer = 64 * 24 + 32 * 32 + 96 * 24 + 32 * 40 + 2 * 24;
-  EXPECT_EQ(packed_bytes(family->layout), 4 * (2 * 64 * 24 + 3 * layer + 24));
+  EXPECT_EQ(packed_bytes(family->layout, files->tensors(), Matmul::kF32), 4 * (2 * 64 * 24 + 3 * layer + 24));
 }
 
 }  // namespace

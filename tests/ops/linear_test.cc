@@ -200,7 +200,8 @@ TEST(PackedLinearTest, ColumnsBehindTheLastOutputAreZero) {
   const PackedLinear packed = layer.pack();
   for (std::int64_t k = 0; k < 5; ++k) {
     for (std::int64_t n = 1; n < PackedLinear::kPanelColumns; ++n) {
-      EXPECT_EQ(packed.panel(1)[k * PackedLinear::kPanelColumns + n], 0.0F);
+      const auto* const panel = reinterpret_cast<const float*>(packed.pieces()[0].panel(1));
+      EXPECT_EQ(panel[k * PackedLinear::kPanelColumns + n], 0.0F);
     }
   }
 }

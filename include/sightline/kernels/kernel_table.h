@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "sightline/base/error.h"
+#include "sightline/kernels/linear_args.h"
 
 namespace sightline::kernels {
 
@@ -33,6 +34,9 @@ struct LinearArgs {
   std::int64_t num_rows = 0;
   std::int64_t num_k = 0;
   bool accumulate = false;
+  /// Memory that is read after this call: asked for while it computes. 0: none.
+  const void* prefetch = nullptr;
+  std::int64_t prefetch_bytes = 0;
 };
 
 /// One row of an activation, y = act(x) or, with `up`, act(x) * up; y may be x or up. silu(x) = x sigmoid(x);
@@ -161,6 +165,14 @@ struct KernelTable {
   void (*attention_values)(const ValueArgs&) = nullptr;
   void (*softmax_backward)(const SoftmaxBackwardArgs&) = nullptr;
   void (*attention_outer)(const OuterArgs&) = nullptr;
+  void (*quantize_rows)(const QuantizeArgs&) = nullptr;
+  void (*linear_quant)(const LinearQuantArgs&) = nullptr;
+  bool int8_dot = false;  ///< linear_quant runs on the CPU's int8 dot products
+  bool bf16_dot = false;  ///< linear_bf16 runs on the CPU's bf16 dot products
+  void (*linear_bf16)(const LinearBf16Args&) = nullptr;
+  /// Brings one row to the form linear_bf16 reads: (num_k + 1) / 2 pairs, the last padded with 0. With
+  /// bf16_dot a pair is two bf16 (nearest, ties to even; subnormals become 0), else two f32.
+  void (*pack_bf16_row)(const float* x, std::int64_t num_k, void* pairs) = nullptr;
   /// Sum of one row's lanes, in a fixed order.
   float (*sum_lanes)(const float* row_sum) = nullptr;
   /// Runs `num_steps` rounds of independent multiply-adds in registers; returns floating point operations.
@@ -175,8 +187,8 @@ struct KernelTable {
 [[nodiscard]] const KernelTable& active_table();
 /// Why SIGHTLINE_ISA could not be followed; no error when it is unset or was followed.
 [[nodiscard]] Result<void> selection_error();
-/// The table for a name: portable, avx2, avx512, avx512_vnni, avx512_bf16 (the last two have no f32 kernels
-/// of their own and give the avx512 table). Empty: the best.
+/// The table for a name: portable, avx2, avx512, avx512_vnni (int8 dot products beside it), avx512_bf16 (and
+/// bf16 dot products). Empty: the best.
 /// Errors: kInvalidArgument for an unknown name, kConfiguration for one that this CPU does not support.
 [[nodiscard]] Result<const KernelTable*> select_isa(std::string_view name);
 /// Every table that this CPU supports, slowest first.

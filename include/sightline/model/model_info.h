@@ -19,6 +19,14 @@ struct StatedKey {
   Json value;  ///< bool, integer, number or string
 };
 
+/// --matmul: the arithmetic of linear layers, chosen when the weights are packed.
+enum class Matmul : std::uint8_t {
+  kNative,  ///< as each tensor is stored: bf16 in bf16, quantised in int8 dot products, all others in f32
+  kBf16,    ///< all weights rounded to bf16
+  kF32      ///< all weights dequantised to f32: what checks compare against
+};
+[[nodiscard]] const char* to_string(Matmul matmul);
+
 /// Statements of the caller for what a file leaves out or says in a way we refuse to guess; each overrides
 /// or supplies exactly one key. Empty: the file must say it.
 struct LoadOptions {
@@ -33,6 +41,7 @@ struct LoadOptions {
   std::vector<std::string> ignored_keys;
   /// --override-kv: any other key of a GGUF file or of config.json.
   std::vector<StatedKey> stated_keys;
+  Matmul matmul = Matmul::kF32;
 };
 
 /// One thing that was not in the file in so many words: which key, what was taken, and why that is right.
@@ -60,8 +69,9 @@ struct ModelInfo {
     std::int64_t num_tensors = 0;
     std::int64_t bytes = 0;
   };
-  std::vector<TypeCount> tensor_types;   ///< in the order of first use
-  std::int64_t packed_weight_bytes = 0;  ///< what the weights take once packed as f32
+  std::vector<TypeCount> tensor_types;  ///< in the order of first use
+  Matmul matmul = Matmul::kF32;
+  std::int64_t packed_weight_bytes = 0;  ///< what the weights take once packed for `matmul`
   std::optional<std::string> tokenizer;  ///< describe(), when the file holds one
   std::int64_t tokenizer_bytes = 0;      ///< of the vocabulary's texts in the file
   bool has_chat_template = false;

@@ -51,11 +51,21 @@ auto run(LoadedModel& self, Body body) {
   return unwrap(std::move(got));
 }
 
-LoadedModel* load(const std::string& path, int num_threads) {
+LoadOptions load_options(const std::string& matmul) {
+  LoadOptions options;
+  for (const Matmul known : {Matmul::kNative, Matmul::kBf16, Matmul::kF32}) {
+    options.matmul = known;
+    if (matmul == to_string(known)) return options;
+  }
+  throw nb::value_error(fmt::format("Model: matmul = '{}', expected native, bf16 or f32", matmul).c_str());
+}
+
+LoadedModel* load(const std::string& path, int num_threads, const std::string& matmul) {
+  const LoadOptions options = load_options(matmul);
   auto pool = std::make_unique<ThreadPool>(num_threads > 0 ? num_threads : available_threads());
   Result<Model> model = [&] {
     const nb::gil_scoped_release released;
-    return Model::load(path, {}, *pool);
+    return Model::load(path, options, *pool);
   }();
   Model loaded = unwrap(std::move(model));
   auto* self = new LoadedModel(pool.release(), std::move(loaded));
@@ -209,7 +219,7 @@ NB_MODULE(_model, m) {
            nb::arg("top_p"), nb::arg("min_p"), nb::arg("repetition_penalty"), nb::arg("seed"),
            nb::arg("stops"), nb::arg("num_logprobs").none(), nb::arg("echo"), nb::arg("ignore_end"));
   nb::class_<LoadedModel>(m, "Model", kDoc_model_load)
-      .def(nb::new_(&load), nb::arg("path"), nb::arg("num_threads"))
+      .def(nb::new_(&load), nb::arg("path"), nb::arg("num_threads"), nb::arg("matmul"))
       .def("logits", &logits, nb::arg("ids"), nb::arg("chunk"), kDoc_model_forward)
       .def("log_probs", &log_probs, nb::arg("ids"), kDoc_generate_evaluate_loss)
       .def("diagnose", &diagnose, nb::arg("texts"), nb::arg("logprobs"), nb::arg("chunk"),

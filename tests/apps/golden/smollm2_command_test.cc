@@ -99,7 +99,7 @@ TEST_F(SmolLm2CommandTest, IdsAndLogprobsAtEveryPositionAreThePublishedOnes) {
   for (const char* name : {"plain", "code", "chat"}) {
     const Json& c = golden_case(name);
     // One token more than was published, so that the distribution after the last published one is there too.
-    const Json out = score(c, {"-n", "25"});
+    const Json out = score(c, {"-n", "25", "--matmul", "f32"});
     const double largest = largest_difference(c, out);
     EXPECT_LT(largest, kTolerance) << name;
     RecordProperty(name, fmt::format("{:.3g}", largest));
@@ -110,14 +110,19 @@ TEST_F(SmolLm2CommandTest, IdsAndLogprobsAtEveryPositionAreThePublishedOnes) {
   }
 }
 
-TEST_F(SmolLm2CommandTest, ChunksAndThreadsPrintTheSameNumbersToTheBit) {
+TEST_F(SmolLm2CommandTest, ChunksAndThreadsPrintTheSameNumbersToTheBitInEachArithmetic) {
   const Json& c = golden_case("chat");  // 35 tokens: more than two chunks of 16
-  const std::string whole = score(c, {"-n", "3", "-t", "2"}).dump();
-  for (const char* threads : {"1", "2"}) {
-    for (const char* chunk : {"1", "3", "16", "512"}) {
-      EXPECT_EQ(score(c, {"-n", "3", "--chunk", chunk, "-t", threads}).dump(), whole)
-          << chunk << ' ' << threads;
+  std::vector<std::string> wholes;
+  for (const char* matmul : {"native", "bf16", "f32"}) {
+    const std::string whole = score(c, {"-n", "3", "-t", "2", "--matmul", matmul}).dump();
+    for (const char* threads : {"1", "2"}) {
+      for (const char* chunk : {"1", "3", "16", "512"}) {
+        EXPECT_EQ(score(c, {"-n", "3", "--chunk", chunk, "-t", threads, "--matmul", matmul}).dump(), whole)
+            << chunk << ' ' << threads << ' ' << matmul;
+      }
     }
+    EXPECT_EQ(std::ranges::find(wholes, whole), wholes.end()) << matmul << " ran another arithmetic";
+    wholes.push_back(whole);
   }
 }
 
@@ -156,8 +161,9 @@ TEST_F(SmolLm2CommandTest, TokenizeGivesThePublishedIdsAndDecodesThemBack) {
 TEST_F(SmolLm2CommandTest, ChatThroughTheTemplateGivesThePublishedIds) {
   const Json& c = golden_case("chat");
   for (const bool says_system : {true, false}) {
-    std::vector<std::string> args = {"generate", "-m", model_, "--chat", "-p", "Name three primary colours.",
-                                     "-n",       "24"};
+    std::vector<std::string> args = {
+        "generate", "-m", model_,     "--chat", "-p", "Name three primary colours.",
+        "-n",       "24", "--matmul", "f32"};
     if (says_system) args.insert(args.end(), {"--system", kSystem});
     const Json out = run_json(args);
     EXPECT_EQ(member(out, "prompt_ids"), member(c, "prompt_ids")) << says_system;
@@ -168,7 +174,8 @@ TEST_F(SmolLm2CommandTest, ChatThroughTheTemplateGivesThePublishedIds) {
 TEST_F(SmolLm2CommandTest, EvalLossIsThePublishedOneAndEqualStepByStep) {
   const Json& c = golden_case("plain");
   std::ofstream(folder_ / "text.txt", std::ios::binary) << text_member(c, "prompt");
-  const Json out = run_json({"eval", "loss", "-m", model_, "-f", (folder_ / "text.txt").string()});
+  const Json out =
+      run_json({"eval", "loss", "-m", model_, "-f", (folder_ / "text.txt").string(), "--matmul", "f32"});
   EXPECT_EQ(member(out, "equal"), "true");
   EXPECT_EQ(member(out, "teacher_forced"), member(out, "step_by_step"));
   double sum = 0;
@@ -181,7 +188,9 @@ TEST_F(SmolLm2CommandTest, EvalLossIsThePublishedOneAndEqualStepByStep) {
 // The cache takes pages as tokens come, so the bound here is on what the tokens of this run take: far below
 // what a whole context of 8192 would. A gradient of one layer more, or weights held twice, would not fit.
 TEST_F(SmolLm2CommandTest, PeakMemoryIsPackedWeightsCacheAnd64MiBAtMost) {
-  const auto info = read_model_info(model_);
+  LoadOptions options;
+  options.matmul = Matmul::kNative;
+  const auto info = read_model_info(model_, options);
   ASSERT_TRUE(info) << info.error().message;
   std::string prompt;
   for (int i = 0; i < 600; ++i) prompt += fmt::format(" {}", i % 10);
@@ -207,7 +216,7 @@ TEST_F(SmolLm2CommandTest, InfoReadsTheHeaderOnly) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   for (const char* part :
        {"layers 0..29: GQA 9 query / 3 key heads of 64, causal", "neighbours", "assumptions",
-        "weights, packed f32", "cache, f32", "activations", "workspace", "metadata"}) {
+        "weights, native", "cache, f32", "activations", "workspace", "metadata"}) {
     EXPECT_TRUE(has(result.out, part)) << part;
   }
   // Neither 98 MB of weights nor their packed form was ever in memory.
