@@ -61,8 +61,7 @@ Result<int> run_eval(Invocation& call) {
   cli.option("--chunk", eval.chunk, "N", "tokens of one forward when teacher-forced").range(1, 1 << 20);
   cli.option("--mode", mode, "MODE",
              "teacher: chunks, fast; steps: one token a forward, some ten times slower; both: first the one, "
-             "then "
-             "the other, which must agree to the bit")
+             "then the other, which must agree to the bit")
       .choices({"both", "teacher", "steps"});
   cli.flag(
       "--kl", kl,
@@ -75,7 +74,8 @@ Result<int> run_eval(Invocation& call) {
   cli.epilog(
       "Cost: `teacher` feeds --chunk tokens a forward; `steps` feeds one, reads all weights for it, and took "
       "ten\n"
-      "times as long on SmolLM2-135M with 2 cores (31 tokens a second, not 320); `both`, the default, is "
+      "times as long on SmolLM2-135M with 2 cores in f32 (31 tokens a second, not 320); `both`, the default, "
+      "is\n"
       "their sum.\n"
       "sightline eval loss -m model.gguf -f text.txt --mode teacher");
   if (auto ended = cli.parse(call)) return *ended;
