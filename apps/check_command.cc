@@ -66,7 +66,7 @@ void add_options(Cli& cli, CheckQuestion& question) {
       "--against", question.model.against, "FILE",
       "with --model, in place of DUMP: another file or folder of the same model, compared without running");
   cli.option("--chunk", question.model.chunk, "N",
-             "with --model: tokens of one of their forwards; 0: all at once")
+             "tokens of one of their calls on a cache, of a dump or with --model; 0: all at once")
       .range(0, 1 << 20);
   cli.option(
       "--tolerance", question.model.tolerance, "NATS",
@@ -113,6 +113,7 @@ Result<subjects::DumpOptions> dump_options(const CheckQuestion& question) {
   options.axes = question.dump.axes;
   SIGHTLINE_TRY(options.names, dump_names(question));
   options.type = chosen_type(question);
+  options.chunk = question.model.chunk;
   return options;
 }
 
@@ -135,7 +136,7 @@ Result<Answer> answer_from_dump(const CheckQuestion& question) {
                 question.declaration.spec.string(), sizes(options.spec.heads), sizes(heads));
   }
   SIGHTLINE_TRY(const subjects::DumpContent content, subjects::read_observations(dump, options));
-  SIGHTLINE_TRY(checker::Report report, checker::diagnose(content.observations));
+  SIGHTLINE_TRY(checker::Report report, checker::diagnose(content.observations, {.guesses_calls = true}));
   return Answer{std::move(report), describe(content.observations.front().spec), content.assumptions};
 }
 
@@ -211,10 +212,14 @@ Result<Answer> find_answer(const CheckQuestion& question, Output& err) {
                 "check: --rope-theta, --window, --ignore-key and what else states something about a file are "
                 "for --model");
   }
-  if (question.model != ModelQuestion{}) {
-    return fail(
-        ErrorKind::kInvalidArgument,
-        "check: --against, --chunk, --tolerance, --their-types, --threads and --layers are for --model");
+  const ModelQuestion chunk_alone{.chunk = question.model.chunk};
+  if (question.model != chunk_alone) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --against, --tolerance, --their-types, --threads and --layers are for --model");
+  }
+  if (question.subject.is_given() && question.model.chunk != 0) {
+    return fail(ErrorKind::kInvalidArgument,
+                "check: --chunk is for what a DUMP holds; a subject is asked in chunks by the probes");
   }
   return question.subject.is_given() ? answer_from_subject(question, err) : answer_from_dump(question);
 }

@@ -67,6 +67,7 @@ Result<HeadSpec> subject_heads(const SubjectOptions& options) {
 Result<checker::CheckOptions> check_options(const SubjectOptions& options) {
   checker::CheckOptions check;
   check.num_tokens = options.tokens;
+  check.stop = InterruptGuard::requested;
   check.seed = options.seed;
   SIGHTLINE_TRY(check.budget, parse_time("--budget", options.budget));
   return check;

@@ -73,6 +73,12 @@ inline nb::tuple report_tuple(const checker::Report& report, const AttentionSpec
   return report_tuple(report, describe(spec), reproducer);
 }
 
+/// True once the interpreter wants to raise (Ctrl-C). Takes its lock, which calls have left.
+inline bool wants_to_raise() {
+  const nb::gil_scoped_acquire acquired;
+  return PyErr_CheckSignals() != 0;
+}
+
 void bind_spec(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_reference(nb::module_& m);

@@ -139,6 +139,7 @@ void bind_check(nb::module_& m) {
         options.num_tokens = num_tokens;
         options.seed = seed;
         options.budget = std::chrono::milliseconds(static_cast<std::int64_t>(budget * 1000));
+        options.stop = wants_to_raise;
         const checker::Report report =
             following(follows, [&] { return checker::check(subject, spec, options); });
         return report_tuple(report, spec, reproducer);

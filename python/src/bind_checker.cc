@@ -74,7 +74,8 @@ void bind_checker(nb::module_& m) {
       [](const std::vector<Observation*>& observations, const std::string& follows) {
         std::vector<Observation> all;
         for (const Observation* o : observations) all.push_back(*o);
-        const checker::Report report = following(follows, [&] { return checker::diagnose(all); });
+        const checker::Report report = following(
+            follows, [&] { return checker::diagnose(all, {.stop = wants_to_raise, .guesses_calls = true}); });
         return report_tuple(report, all.front().spec, "");
       },
       nb::arg("observations"), nb::arg("follows"), kDoc_checker_diagnose);

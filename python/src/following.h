@@ -17,6 +17,7 @@ checker::Report following(const std::string& follows, Run run) {
     const nb::gil_scoped_release released;
     got = run();
   }
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();  // what ended the run comes before its error
   checker::Report report = unwrap(std::move(got));
   if (!follows.empty()) unwrap(checker::apply_conventions(follows, report));
   return report;

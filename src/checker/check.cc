@@ -69,20 +69,6 @@ std::optional<Report> broken_by(std::string_view step, const Error& error) {
   return broken_report(step, error.message);
 }
 
-// The first output that is no number although the declared meaning has one.
-std::string first_nan(const std::vector<Probe>& probes) {
-  for (const Probe& probe : probes) {
-    const std::vector<double>& out = probe.question.out;
-    const auto bad = std::ranges::find_if(out, [](double x) { return !std::isfinite(x); });
-    if (bad == out.end()) continue;
-    const HeadSpec& heads = probe.question.spec.heads;
-    const auto i = bad - out.begin();
-    return fmt::format("out[{}, {}, {}] is {}", i / heads.v_head_dim / heads.num_q_heads,
-                       i / heads.v_head_dim % heads.num_q_heads, i % heads.v_head_dim, *bad);
-  }
-  return {};
-}
-
 // What was asked beside the probes themselves.
 struct SelfEvidence {
   std::vector<RelationResult> relations;
@@ -204,13 +190,9 @@ void add_faults(const SelfEvidence& self, Report& report) {
 }
 
 // What the answers mean when the diagnosis of the probes alone is not the last word.
-void judge(const std::vector<Probe>& probes, const SelfEvidence& self, Report& report) {
+void judge(const SelfEvidence& self, Report& report) {
   if (report.verdict == Verdict::kUnknown) {
-    if (const std::string nan = first_nan(probes); !nan.empty()) {
-      const Report other = broken_report("answering", nan + ", which no known fault explains");
-      report.verdict = other.verdict;
-      report.summary = other.summary;
-    } else if (self.visible_set && self.visible_set->num_different() > 0) {
+    if (self.visible_set && self.visible_set->num_different() > 0) {
       report.summary += "; measured: " + first_difference(*self.visible_set);
     }
   }
@@ -271,8 +253,8 @@ Result<Report> check(Subject& subject, const AttentionSpec& spec, const CheckOpt
   steps.begin("diagnosis");
   std::vector<Observation> observations;
   for (const Probe& probe : probes) observations.push_back(probe.question);
-  SIGHTLINE_TRY(Report report, diagnose(observations));
-  judge(probes, self, report);
+  SIGHTLINE_TRY(Report report, diagnose(observations, {.stop = options.stop}));
+  judge(self, report);
   add_evidence(std::move(self), report);
   report.blind_spots = blind_spots(spec, subject.traits(), probes.front().question.q_len());
   if (!all_asked || !report.visible_set) {

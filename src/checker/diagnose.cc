@@ -7,6 +7,7 @@
 #include "checker/idle_rules.h"
 #include "checker/inside.h"
 #include "checker/next_probe.h"
+#include "checker/not_numbers.h"
 #include "checker/ranking.h"
 #include "checker/rounded_inside.h"
 #include "checker/search.h"
@@ -175,15 +176,16 @@ void add_rivals(const std::vector<Candidate>& all, const Candidate* winner, Repo
 // calls, that are treated otherwise than their neighbours. Not named: what a fault does to some rows only is
 // in no simulation of one sequence.
 void add_split(std::span<const Observation> observations, const std::vector<Misfit>& declared,
-               Report& report) {
+               const std::function<bool()>& stop, Report& report) {
   std::vector<Observation> others;
   for (std::size_t i = 0; i < observations.size(); ++i) {
     if (declared[i].worst > kFits) others.push_back(observations[i]);
   }
   const std::size_t num_right = observations.size() - others.size();
   if (num_right == 0) return;
-  const Searcher searcher(others);
+  const Searcher searcher(others, &stop);
   const std::vector<Candidate> singles = try_singles(searcher, hypotheses(others));
+  if (searcher.is_stopped()) return;
   const auto fits = std::ranges::find_if(singles, [](const Candidate& c) { return c.score.worst <= kFits; });
   if (fits == singles.end()) return;
   report.summary = fmt::format(
@@ -194,6 +196,49 @@ void add_split(std::span<const Observation> observations, const std::vector<Misf
   report.evidence.push_back(
       {fmt::format("times the rounding bound lies {} in the others", text_of(fits->faults)),
        fits->score.worst});
+}
+
+tl::unexpected<Error> stopped() { return fail(ErrorKind::kTryLater, "diagnose: stopped while searching"); }
+
+Report without_numbers(const std::string& what) {
+  Report report;
+  report.verdict = Verdict::kBroken;
+  report.summary = "broken: " + what;
+  return report;
+}
+
+// Says what would explain the observations if their queries had come in several calls, where they are told as
+// one and the first of them agree: the likeliest length of a call is up to the first that does not.
+Result<void> guess_calls(std::span<const Observation> observations, const std::vector<double>& row_errors,
+                         const std::function<bool()>& stop, Report& report) {
+  const auto length =
+      std::ranges::find_if(row_errors, [](double error) { return error > kFits; }) - row_errors.begin();
+  const bool may_be_calls = std::ranges::all_of(observations, [&](const Observation& o) {
+    return o.call_begins.size() <= 1 && o.d_q.empty() && o.d_k.empty() && o.d_v.empty() && o.q_len() > 1;
+  });
+  if (!may_be_calls || length == 0 || length == std::ssize(row_errors)) return {};
+  std::vector<Observation> in_calls(observations.begin(), observations.end());
+  for (Observation& o : in_calls) {
+    o.call_begins.clear();
+    for (std::int64_t begin = 0; begin < o.q_len(); begin += length) o.call_begins.push_back(begin);
+  }
+  SIGHTLINE_TRY(const Report guess, diagnose(in_calls, {.stop = stop}));
+  const std::string calls = fmt::format("in calls of {} on a cache (--chunk {}, or call_begins {}, {}, ...)",
+                                        length, length, 0, length);
+  report.next_probe = fmt::format("the first {} of {} queries agree: if the queries came {}, say so; ",
+                                  length, row_errors.size(), calls);
+  if (guess.verdict == Verdict::kFault || guess.verdict == Verdict::kAmbiguous) {
+    report.next_probe += "then it is " + guess.summary;
+  } else {
+    report.next_probe += "faults of a cache show only then";
+  }
+  return {};
+}
+
+// A fault that one long call and several short ones show alike: something begins again at a border.
+bool begins_again(const Candidate& candidate) {
+  return candidate.faults.size() == 1 && (candidate.faults.front().kind->slug == "rope.table_bounds" ||
+                                          candidate.faults.front().kind->slug == "cache.ring_wrap");
 }
 
 bool is_half(ElementType type) { return type == ElementType::kBf16 || type == ElementType::kF16; }
@@ -217,7 +262,7 @@ Report agreement(std::span<const Observation> observations, double worst) {
 
 }  // namespace
 
-Result<Report> diagnose(std::span<const Observation> observations) {
+Result<Report> diagnose(std::span<const Observation> observations, const DiagnoseOptions& options) {
   if (observations.empty()) return fail(ErrorKind::kInvalidArgument, "diagnose: no observation");
   for (const Observation& o : observations) {
     SIGHTLINE_CHECK(validate(o));
@@ -225,7 +270,11 @@ Result<Report> diagnose(std::span<const Observation> observations) {
       return fail(ErrorKind::kInvalidArgument, "diagnose: the observations declare different specs");
     }
   }
-  const Searcher searcher(observations);
+  if (const std::string nan = input_without_numbers(observations); !nan.empty()) {
+    return without_numbers(nan + ": nothing can be held against it");
+  }
+  const Searcher searcher(observations, &options.stop);
+  if (searcher.is_stopped()) return stopped();
   double worst = 0;
   std::optional<Difference> first;
   for (const Misfit& misfit : searcher.declared()) {
@@ -236,13 +285,17 @@ Result<Report> diagnose(std::span<const Observation> observations) {
 
   const std::vector<Hypothesis> all = hypotheses(observations);
   const std::vector<Candidate> singles = try_singles(searcher, all);
+  if (searcher.is_stopped()) return stopped();
   std::vector<Candidate> fitting;
   std::ranges::copy_if(singles, std::back_inserter(fitting),
                        [](const Candidate& c) { return c.score.worst <= kFits; });
-  if (fitting.empty()) fitting = in_order(try_pairs(searcher, all, singles));
-  if (fitting.empty()) fitting = in_order(try_usual_pairs(searcher, singles));
+  // Two faults that together see nothing would explain any array without numbers.
+  const NotNumbers nan = std::isinf(worst) ? output_not_a_number(observations) : NotNumbers{};
+  if (fitting.empty() && !nan.is_all) fitting = in_order(try_pairs(searcher, all, singles));
+  if (fitting.empty() && !nan.is_all) fitting = in_order(try_usual_pairs(searcher, singles));
+  if (searcher.is_stopped()) return stopped();
   const bool is_estimate = fitting.empty();  // what rounds in a half type fits no prediction exactly
-  if (is_estimate) fitting = rounded_inside(observations, searcher.declared());
+  if (is_estimate && !nan.is_all) fitting = rounded_inside(observations, searcher.declared());
   fitting = one_of_each(simplest(observations.front().spec.mask, fitting));
 
   Report report;
@@ -261,8 +314,14 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   report.ranked = ranked(tried, worst);
   if (fitting.empty()) {
     report.summary = "unknown: it differs from the declared meaning, and no known fault explains it";
-    add_split(observations, searcher.declared(), report);
+    add_split(observations, searcher.declared(), options.stop, report);
     add_rivals(singles, nullptr, report);
+    if (!nan.what.empty()) {
+      report.verdict = Verdict::kBroken;
+      report.summary = without_numbers(nan.what + ", which no known fault explains").summary;
+    } else if (options.guesses_calls) {
+      SIGHTLINE_CHECK(guess_calls(observations, report.row_errors, options.stop, report));
+    }
     return report;
   }
   const bool is_ambiguous = fitting.size() > 1;
@@ -270,6 +329,9 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   for (const Candidate& c : fitting) {
     const bool certain = !is_ambiguous && !is_estimate && is_certain(c, singles);
     for (const Fault& fault : c.faults) report.faults.push_back(named(fault, c.score, certain));
+  }
+  if (options.guesses_calls && begins_again(fitting.front())) {
+    SIGHTLINE_CHECK(guess_calls(observations, report.row_errors, options.stop, report));
   }
   if (!is_ambiguous) {
     report.summary = fmt::format("fault: {}: {}", text_of(fitting.front().faults),
@@ -280,7 +342,9 @@ Result<Report> diagnose(std::span<const Observation> observations) {
   std::string names;
   for (const Candidate& c : fitting) names += (names.empty() ? "" : ", or ") + text_of(c.faults);
   report.summary = fmt::format("ambiguous: this input cannot tell apart {}", names);
-  report.next_probe = next_probe(*std::ranges::max_element(observations, {}, &Observation::kv_len), fitting);
+  if (report.next_probe.empty())
+    report.next_probe =
+        next_probe(*std::ranges::max_element(observations, {}, &Observation::kv_len), fitting);
   return report;
 }
 

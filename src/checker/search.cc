@@ -132,9 +132,16 @@ std::int64_t row_step(const Observation& o) {
   return static_cast<std::int64_t>(std::ceil(std::max(1.0, products / kMostProducts)));
 }
 
-Searcher::Searcher(std::span<const Observation> observations) {
+bool Searcher::stops() const {
+  is_stopped_ = is_stopped_ || (stop_ != nullptr && *stop_ && (*stop_)());
+  return is_stopped_;
+}
+
+Searcher::Searcher(std::span<const Observation> observations, const std::function<bool()>* stop)
+    : stop_(stop) {
   double most = 0;
   for (const Observation& o : observations) {
+    if (stops()) return;
     simulators_.emplace_back(o, telling_rows(o));
     // The spec was validated: what is declared can always be predicted.
     declared_.push_back(compare(simulators_.back(), *simulators_.back().predict({})));
@@ -158,6 +165,7 @@ Searcher::Searcher(std::span<const Observation> observations) {
 
 Score Searcher::score(std::span<const Fault> faults) const {
   Score score;
+  if (stops()) return score;
   for (std::size_t i = 0; i < simulators_.size(); ++i) {
     const Result<Prediction> first_look = scouts_[i].predict(faults);
     // What does not apply to an observation changes nothing of it.
@@ -173,6 +181,7 @@ Score Searcher::score(std::span<const Fault> faults) const {
 
 // For choosing among the values of a number: the same few rows for each, so that its misfit has no steps.
 Score Searcher::first_look(std::span<const Fault> faults) const {
+  if (stops()) return {};
   const auto look = [&](std::size_t i, std::size_t num_observations, Score& score) {
     const Observation& o = scouts_[i].observation();
     const bool sees_gradients_alone = o.out.empty() && o.lse.empty() && o.weights.empty();

@@ -1,6 +1,7 @@
 // Evaluates combinations of faults against all observations, and measures their parameters.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -28,7 +29,11 @@ struct Candidate {
 
 class Searcher {
  public:
-  explicit Searcher(std::span<const Observation> observations);
+  /// `stop`, if any, is asked before each simulation, and must outlive this. Once it said so nothing is
+  /// simulated any more, and no result means anything.
+  explicit Searcher(std::span<const Observation> observations, const std::function<bool()>* stop = nullptr);
+
+  [[nodiscard]] bool is_stopped() const { return is_stopped_; }
 
   /// The declared meaning itself, without any fault.
   [[nodiscard]] const std::vector<Misfit>& declared() const { return declared_; }
@@ -50,6 +55,10 @@ class Searcher {
   std::vector<Simulator> simulators_;
   std::vector<Simulator> scouts_;  ///< the few rows that tell most, without gradients
   std::vector<Misfit> declared_;
+  [[nodiscard]] bool stops() const;
+
+  const std::function<bool()>* stop_ = nullptr;
+  mutable bool is_stopped_ = false;
   std::size_t telling_ = 0;  ///< the observation that the declared meaning misses most
 };
 

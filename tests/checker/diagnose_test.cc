@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "checker/observed.h"
 #include "sightline/base/half.h"
@@ -200,6 +201,64 @@ TEST(DiagnoseTest, RowsInTheOrderOfOtherHeadsAreNamedWithTheirWidth) {
   }
 }
 
+// As one call nothing explains them; what the calls would explain is told, and the verdict stays.
+TEST(DiagnoseTest, CallsThatWereNotToldAreAskedFor) {
+  const Fault fault = parse_fault("mask.top_left_alignment").value();
+  Observation o = random_observation(usual_spec("causal"), 20, {0, 5, 10, 15}, 20, 1);
+  observe(o, std::span(&fault, 1));
+  ASSERT_EQ(diagnose(o).value().verdict, Verdict::kFault);
+  o.call_begins.clear();
+  const Report report = diagnose(o, {.guesses_calls = true}).value();
+  EXPECT_EQ(report.verdict, Verdict::kUnknown) << to_text(report);
+  EXPECT_TRUE(report.next_probe.starts_with("the first 5 of 20 queries agree")) << report.next_probe;
+  EXPECT_NE(report.next_probe.find("mask.top_left_alignment"), std::string::npos) << report.next_probe;
+  EXPECT_EQ(diagnose(o).value().next_probe, "");
+  // Positions that begin again are a table that wraps, or those of calls.
+  const Fault restart = parse_fault("cache.position_offset").value();
+  o.call_begins = {0, 5, 10, 15};
+  observe(o, std::span(&restart, 1));
+  o.call_begins.clear();
+  const Report other = diagnose(o, {.guesses_calls = true}).value();
+  EXPECT_EQ(other.faults.front().slug, "rope.table_bounds") << to_text(other);
+  EXPECT_NE(other.next_probe.find("cache.position_offset"), std::string::npos) << to_text(other);
+}
+
+TEST(DiagnoseTest, WhatIsNoNumberIsToldWithItsArrayAndFirstIndex) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  Observation right = random_observation(usual_spec("causal"), 20, {}, 20, 1);
+  observe(right, {});
+  Observation o = right;
+  std::ranges::fill(o.out, nan);
+  const Report all = diagnose(o).value();
+  EXPECT_EQ(all.verdict, Verdict::kBroken) << to_text(all);
+  EXPECT_EQ(all.summary,
+            "broken: out is NaN in all 480 numbers, from out[0, 0, 0] on, which no known fault explains");
+  o = right;
+  o.out[(7 * 4 + 1) * 6 + 3] = nan;
+  const Report one = diagnose(o).value();
+  EXPECT_EQ(one.verdict, Verdict::kBroken) << to_text(one);
+  EXPECT_NE(one.summary.find("out is NaN in 1 of 480 numbers, from out[7, 1, 3] on"), std::string::npos)
+      << one.summary;
+  // Of such inputs every answer is NaN, which would agree.
+  std::ranges::fill(o.v, nan);
+  std::ranges::fill(o.out, nan);
+  const Report input = diagnose(o).value();
+  EXPECT_EQ(input.verdict, Verdict::kBroken) << to_text(input);
+  EXPECT_NE(input.summary.find("v is NaN in all 240 numbers, from v[0, 0, 0] on"), std::string::npos)
+      << input.summary;
+}
+
+TEST(DiagnoseTest, AStopEndsTheSearchBeforeTheNextSimulation) {
+  const Fault fault = parse_fault("rope.base:theta=50000").value();
+  Observation o = random_observation(usual_spec("causal"), 20, {}, 20, 1);
+  observe(o, std::span(&fault, 1));
+  int num_asked = 0;
+  const auto report = diagnose(o, {.stop = [&] { return ++num_asked > 7; }});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().kind, ErrorKind::kTryLater);
+  EXPECT_EQ(num_asked, 8);
+}
+
 // A scale of the width that rotates is one, or a head_dim that was derived: the frequencies are the same.
 TEST(DiagnoseTest, AScaleThatAnotherHeadDimGivesToTheBitIsAmbiguous) {
   AttentionSpec spec = usual_spec("causal");
@@ -307,7 +366,8 @@ TEST(DiagnoseTest, TheNextProbeTellsApartWhatOneInputCannot) {
       {"causal & segment",
        {"mask.causal_dropped", "mask.composition/united"},
        12,
-       "two documents in a row of tokens: 33 tokens, a second document from token 12; there they differ by ",
+       "two documents in a row of tokens: 33 tokens, a second document from token 12; there they differ "
+       "by ",
        33,
        12},
   };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "reference/random_call.h"
 #include "sightline/faults/fault_table.h"
@@ -127,6 +128,54 @@ TEST(CheckCommandTest, TheDeclarationMayBeAFile) {
       << other.err;
 }
 
+// Positions that restart in calls of 4: as one call it would be a table that wraps.
+TEST(CheckCommandTest, CallsThatTheDumpDoesNotTellAreAskedForAndStated) {
+  AttentionSpec spec = reference::small_spec("causal", {4, 2, 6, 5});
+  spec.rope.pairing = RopePairing::kHalfSplit;
+  spec.rope.rotary_dim = 6;
+  const std::int64_t length = 12;
+  reference::RandomCall call(spec, 0, length, 21);
+  for (auto* x : {&call.q, &call.k, &call.v}) {
+    for (double& y : *x) y = static_cast<float>(y);
+  }
+  for (std::int64_t i = 0; i < length; ++i) call.q_rope_pos.push_back(i % 4);
+  call.kv_rope_pos = call.q_rope_pos;
+  const auto array = [](const std::vector<double>& values, std::vector<std::int64_t> shape) {
+    const std::vector<float> narrow(values.begin(), values.end());
+    return npy_array(std::span<const float>(narrow), std::move(shape)).value();
+  };
+  const std::string path = ::testing::TempDir() + "check_calls.npz";
+  ASSERT_TRUE(write_npz(path,
+                        {{"q", array(call.q, {length, 4, 6})},
+                         {"k", array(call.k, {length, 2, 6})},
+                         {"v", array(call.v, {length, 2, 5})},
+                         {"out", array(call.forward().out, {length, 4, 5})}},
+                        true));
+  const std::vector<std::string> args = {path, "--mask", "causal", "--rope", "half_split", "--axes", "thd"};
+  const RunResult silent = check(args);
+  EXPECT_EQ(silent.out.rfind("fault: rope.table_bounds", 0), 0U) << silent.out << silent.err;
+  EXPECT_TRUE(has(silent.out, "in calls of 4 on a cache (--chunk 4")) << silent.out;
+  EXPECT_TRUE(has(silent.out, "cache.position_offset")) << silent.out;
+  std::vector<std::string> stated = args;
+  stated.insert(stated.end(), {"--chunk", "4"});
+  const RunResult told = check(stated);
+  EXPECT_EQ(told.out.rfind("fault: cache.position_offset", 0), 0U) << told.out << told.err;
+}
+
+TEST(CheckCommandTest, ADumpOfNaNIsBrokenInOneLine) {
+  const std::vector<float> nan(9 * 4 * 5, std::numeric_limits<float>::quiet_NaN());
+  const std::string path = write_dump("nan", "");
+  NpzArrays arrays = read_npz(path, 1 << 20).value();
+  for (auto& [name, array] : arrays) {
+    if (name == "out") array = npy_array(std::span<const float>(nan), {9, 4, 5}).value();
+  }
+  ASSERT_TRUE(write_npz(path, arrays, true));
+  const RunResult result = check({path, "--mask", "causal & window(5)"});
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_EQ(result.out.rfind("broken: out is NaN in all 180 numbers, from out[0, 0, 0] on", 0), 0U)
+      << result.out;
+}
+
 TEST(CheckCommandTest, OptionsThatWouldChangeNothingAreWrongUsage) {
   const std::string path = write_dump("ignored", "");
   const std::string spec = ::testing::TempDir() + "check_whole_spec.json";
@@ -225,6 +274,7 @@ TEST(CheckCommandTest, OptionsThatWouldDoNothingAreRefused) {
   EXPECT_EQ(check({dump, "--html", dump}).exit_code, 2);
   EXPECT_EQ(check({dump, "--engine"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--axes", "td"}).exit_code, 2);
+  EXPECT_EQ(check({"--engine", "--chunk", "4"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--library", "x.so"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--type", "f64"}).exit_code, 2);
   EXPECT_EQ(check({"--engine", "--heads", "8x2"}).exit_code, 2);

@@ -30,7 +30,7 @@ class ModelDiagnosisTest : public ::testing::Test {
   }
 
   // What a program with `fault` makes of two texts, in chunks of 5.
-  std::vector<ModelObservation> observed(std::string_view fault_text) {
+  std::vector<ModelObservation> observed(std::string_view fault_text, std::int64_t chunk = 5) {
     GenerateHooks hooks;
     if (!fault_text.empty()) {
       const Fault fault = parse_fault(fault_text).value();
@@ -47,9 +47,10 @@ class ModelDiagnosisTest : public ::testing::Test {
          {"the quick brown fox, and more of it", "0123456789 abababab 987654321, and a longer one"}) {
       ModelObservation o;
       o.ids = text_->tokenizer.encode(words).value();
-      o.chunk = 5;
-      const auto results = generate(*loaded_.model, text_->tokenizer, std::span(&o.ids, 1),
-                                    {.max_tokens = 0, .num_logprobs = 0, .echo = true, .chunk = 5}, hooks);
+      o.chunk = chunk;
+      const auto results =
+          generate(*loaded_.model, text_->tokenizer, std::span(&o.ids, 1),
+                   {.max_tokens = 0, .num_logprobs = 0, .echo = true, .chunk = chunk}, hooks);
       EXPECT_TRUE(results) << results.error().message;
       for (const TokenLogprob& entry : results->front().logprobs) {
         if (entry.logprob) o.logprobs.push_back(*entry.logprob);
@@ -102,6 +103,42 @@ TEST_F(ModelDiagnosisTest, ATextThatWasNotRunExcludesNothing) {
   ASSERT_EQ(one.verdict, Verdict::kFault) << to_text(one);
   EXPECT_EQ(one.faults.front().slug, "cache.position_offset");
   EXPECT_FALSE(one.faults.front().certain) << to_text(one);
+}
+
+// Token by token, positions that restart are no rotation at all: only one forward of several tokens tells.
+TEST_F(ModelDiagnosisTest, AnAmbiguousReportSaysWhichTextWouldTell) {
+  std::vector<ModelObservation> seen = observed("cache.position_offset", 1);
+  for (ModelObservation& o : seen) {
+    o.ids.resize(6);
+    o.logprobs.resize(5);
+  }
+  const Report report = diagnosed(seen);
+  ASSERT_EQ(report.verdict, Verdict::kAmbiguous) << to_text(report);
+  EXPECT_TRUE(report.next_probe.starts_with("a text of 64 tokens in one forward: there some log-probability"))
+      << report.next_probe;
+  // With it, one is left.
+  std::vector<ModelObservation> whole = observed("cache.position_offset", 64);
+  for (ModelObservation& o : whole) seen.push_back(std::move(o));
+  const Report told = diagnosed(seen);
+  ASSERT_EQ(told.verdict, Verdict::kFault) << to_text(told);
+  EXPECT_EQ(told.faults.front().slug, "cache.position_offset");
+}
+
+TEST_F(ModelDiagnosisTest, PiecesThatWereNotToldAreAskedFor) {
+  std::vector<ModelObservation> seen = observed("mask.top_left_alignment");
+  for (ModelObservation& o : seen) o.chunk = 0;
+  const Report report = diagnosed(seen);
+  EXPECT_EQ(report.verdict, Verdict::kUnknown) << to_text(report);
+  EXPECT_NE(report.next_probe.find("say --chunk 5"), std::string::npos) << report.next_probe;
+}
+
+TEST_F(ModelDiagnosisTest, AStopEndsItBeforeTheNextRun) {
+  int num_asked = 0;
+  const auto report = diagnose_model(*loaded_.model, text_->tokenizer, observed("rope.pairing"),
+                                     {.tolerance = 1e-4, .stop = [&] { return ++num_asked > 3; }});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().kind, ErrorKind::kTryLater);
+  EXPECT_EQ(num_asked, 4);
 }
 
 TEST_F(ModelDiagnosisTest, WhatNoFaultExplainsIsUnknown) {

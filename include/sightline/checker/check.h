@@ -22,6 +22,8 @@ struct CheckOptions {
   /// No further question is asked once this has passed; what was answered by then is explained. 0: no limit.
   std::chrono::milliseconds budget{0};
   CheckProgress progress{};
+  /// Asked while the answers are explained, before each simulation; true ends the check with kTryLater.
+  std::function<bool()> stop{};
 };
 
 /// Asks `subject` what `spec` means: probes made for the spec (whole, in chunks, far positions, large logits,

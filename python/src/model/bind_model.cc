@@ -33,12 +33,6 @@ struct LoadedModel {
   }
 };
 
-// True once the interpreter wants to raise (Ctrl-C). Takes its lock, which calls have left.
-bool wants_to_raise() {
-  const nb::gil_scoped_acquire acquired;
-  return PyErr_CheckSignals() != 0;
-}
-
 // Runs `body` without the interpreter's lock; a pending exception of the interpreter comes before its error.
 template <typename Body>
 auto run(LoadedModel& self, Body body) {
@@ -163,7 +157,7 @@ nb::tuple diagnose(LoadedModel& self, const std::vector<IdList>& texts,
   }
   const Tokenizer& tokenizer = self.tokenizer();
   const checker::Report report = run(self, [&]() -> Result<checker::Report> {
-    subjects::ModelDiagnosisOptions options{.tolerance = tolerance};
+    subjects::ModelDiagnosisOptions options{.tolerance = tolerance, .stop = wants_to_raise};
     if (!their_types.empty()) {
       SIGHTLINE_TRY(options.types,
                     subjects::parse_foreign_types(their_types, self.model.info().tensor_types));

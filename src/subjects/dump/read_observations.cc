@@ -104,6 +104,8 @@ class Reader {
     }
     if (found_.call_begins != nullptr) {
       for (const double x : found_.call_begins->values) o.call_begins.push_back(static_cast<std::int64_t>(x));
+    } else if (options_.chunk > 0) {
+      for (std::int64_t row = 0; row < layout_.q_len; row += options_.chunk) o.call_begins.push_back(row);
     }
     return o;
   }
@@ -298,6 +300,10 @@ Result<DumpContent> read_observations(const Dump& dump, const DumpOptions& optio
   if (found.q_pos == nullptr && layout.q_len < layout.kv_len) {
     content.assumptions.push_back(
         fmt::format("the {} queries are the last tokens of the {} keys", layout.q_len, layout.kv_len));
+  }
+  if (options.chunk > 0 && found.call_begins != nullptr) {
+    return fail(ErrorKind::kInvalidArgument, "{}: {} says where calls begin, and --chunk {} does too",
+                dump.source, found.call_begins->name, options.chunk);
   }
   ElementType type = options.type.value_or(ElementType::kF32);
   const DumpArray* judged = found.out != nullptr ? found.out : found.weights;

@@ -25,6 +25,7 @@ ModelMisfit compare(const ModelObservation& o, const std::vector<double>& ours,
     const double difference = std::abs(observed[i] - ours[i]);
     const double ratio = std::isfinite(difference) ? difference / bounds.each[i] : INFINITY;
     misfit.square += std::min(ratio, kRatioCap) * std::min(ratio, kRatioCap);
+    if (misfit.first < 0 && ratio > 1) misfit.first = static_cast<std::int64_t>(i);
     if (misfit.token < 0 || ratio > misfit.worst) {
       misfit.worst = ratio;
       misfit.token = static_cast<std::int64_t>(i) + 1;
@@ -42,6 +43,9 @@ ModelMisfit compare(const ModelObservation& o, const std::vector<double>& ours,
 Result<std::optional<std::vector<double>>> ModelRunner::logprobs(const ModelObservation& o,
                                                                  const std::optional<Fault>& fault,
                                                                  const RowChange& rounding) const {
+  if (options_.stop && options_.stop()) {
+    return fail(ErrorKind::kTryLater, "the diagnosis of the model was stopped");
+  }
   GenerateHooks hooks;
   hooks.change_rows = rounding;
   bool changes = !fault;

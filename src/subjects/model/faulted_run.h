@@ -22,6 +22,7 @@ struct ModelMisfit {
   double square = 0;        ///< of all, in squared bounds, each capped at 1e8
   std::int64_t token = -1;  ///< where it is worst: index of the predicted token
   double expected = 0, got = 0;
+  std::int64_t first = -1;  ///< the first query whose log-probability is beyond its bound; -1: none
 };
 
 class ModelRunner {
@@ -41,11 +42,13 @@ class ModelRunner {
                                                           const std::optional<Fault>& fault,
                                                           const RoundingBounds& bounds) const;
 
- private:
+  /// Of each token but the first, after those before it; `rounding` may change rows. Nothing: the fault does
+  /// not apply.
   [[nodiscard]] Result<std::optional<std::vector<double>>> logprobs(const ModelObservation& observation,
                                                                     const std::optional<Fault>& fault,
-                                                                    const RowChange& rounding) const;
+                                                                    const RowChange& rounding = {}) const;
 
+ private:
   Model& model_;
   const Tokenizer& tokenizer_;
   const ModelDiagnosisOptions& options_;

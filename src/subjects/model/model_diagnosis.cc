@@ -6,6 +6,7 @@
 #include "sightline/checker/named_fault.h"
 #include "subjects/model/candidate_search.h"
 #include "subjects/model/layer_findings.h"
+#include "subjects/model/telling_text.h"
 #include "subjects/model/validate_text.h"
 
 namespace sightline::subjects {
@@ -17,6 +18,7 @@ using checker::Verdict;
 // Within noise: another fault that lies ten standard deviations (one bound) further off, over all texts, is
 // excluded by the one that lies nearer.
 constexpr double kFurtherOff = 1.0;
+constexpr double kExcluded = 10.0;  // bounds
 
 class ModelDiagnosis {
  public:
@@ -51,14 +53,14 @@ class ModelDiagnosis {
       SIGHTLINE_TRY(candidates,
                     CandidateSearch(runner_, model_.spec(), texts_, is_noisy_, options_.progress).run());
     }
-    conclude(candidates, declared, report);
+    SIGHTLINE_CHECK(conclude(candidates, declared, report));
     return report;
   }
 
  private:
   // In bounds; the texts with log-probabilities become texts_.
   Result<double> hold_declared(Report& report) {
-    double declared = 0, sum_square = 0, num_values = 0, widest = 0;
+    double declared = 0, sum_square = 0, num_values = 0;
     for (const ModelObservation& o : observations_) {
       if (o.logprobs.empty()) continue;
       SIGHTLINE_TRY(auto bounds, runner_.bounds(o, std::nullopt));
@@ -67,10 +69,14 @@ class ModelDiagnosis {
         declared = misfit->worst;
         report.first_difference = {"logprobs", {misfit->token}, misfit->expected, misfit->got};
       }
+      if (misfit->first >= 0) {
+        const std::int64_t known = o.chunk > 0 ? 0 : misfit->first;  // in pieces already: nothing to ask
+        first_wrong_ = first_wrong_ < 0 ? known : std::min(first_wrong_, known);
+      }
       const auto size = static_cast<double>(std::ssize(o.logprobs) - o.num_unseen);
       sum_square += misfit->square;
       num_values += size;
-      widest = std::max(widest, *std::ranges::max_element(bounds->each));
+      widest_ = std::max(widest_, *std::ranges::max_element(bounds->each));
       largest_difference_ = std::max(largest_difference_, std::abs(misfit->expected - misfit->got));
       texts_.push_back({&o, std::move(*bounds), misfit->worst, misfit->square});
     }
@@ -79,7 +85,7 @@ class ModelDiagnosis {
     if (is_noisy_ && num_values > 0) {
       report.evidence.push_back(
           {fmt::format("nats is the widest bound that runs rounded to {} give", to_string(*options_.types)),
-           widest});
+           widest_});
       report.evidence.push_back({"bounds, the root mean square of all differences from the declared run",
                                  std::sqrt(sum_square / num_values)});
     }
@@ -99,7 +105,7 @@ class ModelDiagnosis {
     }
   }
 
-  void conclude(const std::vector<Candidate>& candidates, double declared, Report& report) const {
+  Result<void> conclude(const std::vector<Candidate>& candidates, double declared, Report& report) const {
     report.ranked.push_back({"the file as it is", declared});
     for (const Candidate& candidate : candidates) {
       if (report.ranked.size() == checker::kMaxRanked) break;
@@ -122,7 +128,8 @@ class ModelDiagnosis {
       report.summary = "unknown: it differs from what the file says, and no known fault explains it";
       if (layers_.first)
         report.summary += fmt::format("; {} is the first that differs", layers_.first->tensor);
-      return;
+      ask_for_chunks(report);
+      return {};
     }
     std::string names;
     for (const Candidate* candidate : fitting) {
@@ -138,6 +145,23 @@ class ModelDiagnosis {
     report.verdict = fitting.size() == 1 ? Verdict::kFault : Verdict::kAmbiguous;
     report.summary = fitting.size() == 1 ? fmt::format("fault: {}: {}", names, report.faults.front().what)
                                          : "ambiguous: these texts cannot tell apart " + names;
+    if (fitting.size() == 1) return {};
+    std::vector<Fault> faults;
+    for (const Candidate* candidate : fitting) faults.push_back(candidate->fault);
+    const double needed = is_noisy_ ? widest_ : kExcluded * options_.tolerance;
+    SIGHTLINE_TRY(report.next_probe,
+                  telling_text(runner_, {texts_, faults, model_.spec().context_length, needed}));
+    return {};
+  }
+
+  // Where every text begins as the file says and then does not, another program may have fed it in pieces.
+  void ask_for_chunks(Report& report) const {
+    if (first_wrong_ <= 0) return;
+    report.next_probe = fmt::format(
+        "the first {} log-probabilities of a text agree: if the other program fed its tokens in pieces of {} "
+        "(or "
+        "of a divisor of it), say --chunk {}; faults of a cache show only then",
+        first_wrong_, first_wrong_, first_wrong_);
   }
 
   Model& model_;
@@ -147,6 +171,8 @@ class ModelDiagnosis {
   bool is_noisy_;
   std::vector<BoundedText> texts_;
   double largest_difference_ = 0;
+  double widest_ = 0;              // bound of one log-probability, nats
+  std::int64_t first_wrong_ = -1;  // the earliest query of any text that the declared run misses; -1: none
   LayerFindings layers_;
 };
 

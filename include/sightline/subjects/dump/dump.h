@@ -48,6 +48,8 @@ struct DumpOptions {
   /// Type the outputs were computed in. Empty: the narrowest that holds every number of them, f64 only where
   /// the inputs are f64 too.
   std::optional<checker::ElementType> type;
+  /// Queries of one of their calls, where no array says at which rows calls begin; 0: all in one.
+  std::int64_t chunk = 0;
 };
 
 struct DumpContent {

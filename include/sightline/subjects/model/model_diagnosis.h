@@ -24,6 +24,8 @@ struct ModelDiagnosisOptions {
   /// log-probability is then measured, by runs whose rows are rounded so at random offsets.
   std::optional<ForeignTypes> types{};
   std::function<void(int done, int total, std::string_view step)> progress{};
+  /// Asked before each run of the model; true ends the diagnosis with kTryLater.
+  std::function<bool()> stop{};
 };
 
 /// Explains the observations: `agrees` or `rounding` when every number lies within the tolerance, a fault by
@@ -34,8 +36,9 @@ struct ModelDiagnosisOptions {
 /// them does, and a fault that lies ten standard deviations further off than another does not fit.
 ///
 /// Errors (kInvalidArgument): no observation, fewer than 2 tokens, ids outside the vocabulary, arrays of
-/// other sizes, nothing observed; those of running the model. Cost: about a hundred forwards of the shortest
-/// text, some twenty of the others.
+/// other sizes, nothing observed; kTryLater: `stop` said so; those of running the model. Cost: about a
+/// hundred forwards of the shortest text, some twenty of the others; where several faults fit, up to five
+/// longer ones of each, which look for a text that tells them apart.
 [[nodiscard]] Result<checker::Report> diagnose_model(Model& model, const Tokenizer& tokenizer,
                                                      std::span<const ModelObservation> observations,
                                                      const ModelDiagnosisOptions& options = {});
