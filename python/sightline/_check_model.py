@@ -88,14 +88,14 @@ def _repeats(run, ids, findings):
         findings.broken = "when it was called: logits are NaN"
         return
     if torch.equal(first, second):
-        findings.evidence.append(("changes when the same call is repeated", 0.0))
+        findings.evidence.append(("The same call repeated in eval() changes no logit: 0 differences.", 0.0))
         return
     change = (first - second).abs().max().item() / first.abs().max().item()
     torch.manual_seed(0)
     seeded = run.logits(ids)
     torch.manual_seed(0)
     drawn = torch.equal(seeded, run.logits(ids))
-    findings.evidence.append(("relative change of logits when the same call is repeated in eval()", change))
+    findings.evidence.append((f"The same call repeated in eval() changes logits by a share of {change:.3g}.", change))
     draws = random_draws(run.model, ids)
     for where, function, rate in draws[:8]:
         findings.evidence.append((f"rate of {function} in {where or 'the model'}, in eval()", rate))
@@ -155,7 +155,8 @@ def _relations(run, ids, bound, rng, pad, packing, findings):
     findings.unseen += relations.skipped
     findings.evidence += relations.notes
     for relation in relations.done:
-        findings.evidence.append((f"bounds of rounding: {relation.name}", relation.worst))
+        findings.evidence.append((f"{'holds' if relation.holds else 'FAILS'}: {relation.name}; the largest change is "
+                                  f"{relation.worst:.3g} bounds of rounding.", relation.worst))
         findings.evidence += relation.notes
         if relation.holds:
             findings.held += 1
@@ -300,7 +301,7 @@ def _gradients(run, ids, rng, findings):
     found = check_gradients(run, ids, labels, rng)
     findings.evidence.append((f"relative error of the gradient along a random direction, {found.num_tensors} tensors, "
                               f"step {found.step:g}", found.error))
-    findings.evidence.append(("relative change of the gradient when it is taken again", found.repeats))
+    findings.evidence.append((f"The gradient taken again changes by a share of {found.repeats:.3g}.", found.repeats))
     if found.repeats > 1e-9:
         findings.fault("grad.nondeterminism", "", "the gradient is another each time", [], 0.0, False)
     for name in found.severed[:8]:

@@ -81,22 +81,27 @@ struct SelfEvidence {
 
 void add_evidence(SelfEvidence self, Report& report) {
   for (const RelationResult& relation : self.relations) {
-    report.evidence.push_back({fmt::format("{} {}: largest change in rounding bounds",
-                                           relation.holds() ? "holds:" : "FAILS:", relation.name),
-                               relation.worst});
+    const std::string change =
+        std::isinf(relation.worst)
+            ? "a number became NaN or infinite, or the reverse"
+            : fmt::format("the largest change is {:.3g} times the rounding bound", relation.worst);
+    report.evidence.push_back(
+        {fmt::format("{} {}; {}.", relation.holds() ? "holds:" : "FAILS:", relation.name, change),
+         relation.worst});
   }
   if (self.cache_times > 0) {
     report.evidence.push_back(
-        {"times the bytes that its key heads need takes a token in the cache", self.cache_times});
+        {fmt::format("A token takes {:.3g} times the bytes in the cache that its key heads need.",
+                     self.cache_times),
+         self.cache_times});
   }
   if (!self.visible_set) return;
   const std::string difference = first_difference(*self.visible_set);
-  report.evidence.push_back({difference.empty()
-                                 ? "pairs differ between the measured and the declared visible set"
-                                 : "pairs differ between the measured and the declared visible "
-                                   "set: " +
-                                       difference,
-                             static_cast<double>(self.visible_set->num_different())});
+  const std::int64_t num_different = self.visible_set->num_different();
+  report.evidence.push_back(
+      {fmt::format("{} pairs differ between the measured and the declared visible set{}{}.", num_different,
+                   difference.empty() ? "" : ": ", difference),
+       static_cast<double>(num_different)});
   report.visible_set = std::move(self.visible_set);
 }
 

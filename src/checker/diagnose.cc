@@ -160,14 +160,18 @@ bool is_certain(const Candidate& winner, const std::vector<Candidate>& all) {
   });
 }
 
+Evidence declared_lies(double worst) {
+  return {fmt::format("The declared meaning {}; up to 1 is rounding.", lies_away(worst)), worst};
+}
+
 void add_rivals(const std::vector<Candidate>& all, const Candidate* winner, Report& report) {
   int added = 0;
   for (const Candidate& c : all) {
     if (added == 3) break;
     if (winner != nullptr && same_slugs(c, *winner)) continue;
-    report.evidence.push_back(
-        {fmt::format("times the rounding bound lies the best prediction of {}", text_of(c.faults)),
-         c.score.worst});
+    report.evidence.push_back({fmt::format("Next nearest: the best prediction of {} {}.", text_of(c.faults),
+                                           lies_away(c.score.worst)),
+                               c.score.worst});
     ++added;
   }
 }
@@ -192,10 +196,12 @@ void add_split(std::span<const Observation> observations, const std::vector<Misf
       "unknown: {} of {} observations agree with the declared meaning, and {} explains the others alone: see "
       "rope.batch_row and batch.kernel_indexing",
       num_right, observations.size(), text_of(fits->faults));
-  report.evidence.push_back({"observations agree with the declared meaning", static_cast<double>(num_right)});
   report.evidence.push_back(
-      {fmt::format("times the rounding bound lies {} in the others", text_of(fits->faults)),
-       fits->score.worst});
+      {fmt::format("{} of {} observations agree with the declared meaning.", num_right, observations.size()),
+       static_cast<double>(num_right)});
+  report.evidence.push_back({fmt::format("In the others the prediction of {} {}; up to 1 is rounding.",
+                                         text_of(fits->faults), lies_away(fits->score.worst)),
+                             fits->score.worst});
 }
 
 tl::unexpected<Error> stopped() { return fail(ErrorKind::kTryLater, "diagnose: stopped while searching"); }
@@ -250,7 +256,7 @@ Report agreement(std::span<const Observation> observations, double worst) {
                        ? "agrees: what was seen is the declared meaning"
                        : fmt::format("rounding: what was seen is the declared meaning in {}",
                                      to_string(observations.front().type));
-  report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
+  report.evidence.push_back(declared_lies(worst));
   report.blind_spots = idle_rules(observations);
   for (const Observation& o : observations) {
     if (const std::int64_t step = row_step(o); step > 1) {
@@ -300,7 +306,7 @@ Result<Report> diagnose(std::span<const Observation> observations, const Diagnos
 
   Report report;
   report.first_difference = first;
-  report.evidence.push_back({"times the rounding bound lies the declared meaning", worst});
+  report.evidence.push_back(declared_lies(worst));
   const auto most =
       std::ranges::max_element(searcher.declared(), {}, &Misfit::worst) - searcher.declared().begin();
   const Observation& telling = observations[static_cast<std::size_t>(most)];

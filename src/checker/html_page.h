@@ -108,7 +108,7 @@ if (report.ranked && report.ranked.length) {
 }
 if (report.evidence.length) {
   add(main, "h2", "Evidence");
-  table(report.evidence.map((e) => [number(e.value), e.what]), 0);
+  for (const e of report.evidence) add(main, "div", e.what.endsWith(".") ? e.what : number(e.value) + " " + e.what);
 }
 if (report.blind_spots && report.blind_spots.length) {
   add(main, "h2", "Not seen");

@@ -251,7 +251,9 @@ Result<Report> check_loss(std::span<const LossObservation> observations) {
     if (!report.first_difference) report.first_difference = first_difference(o);
   }
   report.evidence.push_back({"targets were declared", static_cast<double>(num_targets)});
-  report.evidence.push_back({"times the rounding bound lies the declared meaning", declared.worst});
+  report.evidence.push_back(
+      {fmt::format("The declared meaning {}; up to 1 is rounding.", lies_away(declared.worst)),
+       declared.worst});
   if (declared.worst <= kFits) {
     const bool is_half =
         observations[0].type == ElementType::kBf16 || observations[0].type == ElementType::kF16;

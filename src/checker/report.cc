@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+
 #include "sightline/checker/named_fault.h"
 
 namespace sightline::checker {
@@ -79,6 +81,16 @@ Json to_json(const VisibleSet& set) {
 }
 
 }  // namespace
+
+std::string sentence(const Evidence& evidence) {
+  if (evidence.what.ends_with('.')) return evidence.what;
+  return fmt::format("{:.3g} {}", evidence.value, evidence.what);
+}
+
+std::string lies_away(double misfit) {
+  if (std::isinf(misfit)) return "lies beyond every bound: a number stands against NaN or infinity";
+  return fmt::format("lies {:.3g} times the rounding bound away", misfit);
+}
 
 Json to_json(const Report& report) {
   Json json = JsonObject{};
@@ -161,7 +173,7 @@ std::string to_text(const Report& report) {
     text += fmt::format("\n  first difference  {}: expected {:.8g}, got {:.8g}\n", place, d.expected, d.got);
   }
   if (!report.evidence.empty()) text += "\n";
-  for (const Evidence& e : report.evidence) text += fmt::format("  {:.3g}  {}\n", e.value, e.what);
+  for (const Evidence& e : report.evidence) text += fmt::format("  {}\n", sentence(e));
   for (const std::string& spot : report.blind_spots) text += fmt::format("  not seen  {}\n", spot);
   if (!report.next_probe.empty()) text += fmt::format("\n  next probe  {}\n", report.next_probe);
   return text;

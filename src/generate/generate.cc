@@ -174,8 +174,12 @@ class Run {
   Result<void> take(Sequence& s) {
     for (std::int64_t position = s.first_logit_row; position < s.num_fed; ++position) {
       const auto logits = batch_.logits(s.first_logit + position - s.first_logit_row);
+      if (hooks_.scores_late && position > 0) {
+        SIGHTLINE_CHECK(record(s, logits, s.tokens[static_cast<std::size_t>(position)]));
+      }
       if (position + 1 < std::ssize(s.tokens)) {
-        SIGHTLINE_CHECK(record(s, logits, s.tokens[static_cast<std::size_t>(position + 1)]));
+        if (!hooks_.scores_late)
+          SIGHTLINE_CHECK(record(s, logits, s.tokens[static_cast<std::size_t>(position + 1)]));
         continue;
       }
       if (options_.max_tokens == 0) return finish(s, FinishReason::kLength);

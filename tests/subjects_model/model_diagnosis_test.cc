@@ -132,6 +132,44 @@ TEST_F(ModelDiagnosisTest, PiecesThatWereNotToldAreAskedFor) {
   EXPECT_NE(report.next_probe.find("say --chunk 5"), std::string::npos) << report.next_probe;
 }
 
+// What the row after each token gives that token, of a program with the right base and with another.
+TEST_F(ModelDiagnosisTest, NumbersThatStandOneRowLateAreReadSo) {
+  for (const double theta : {0.0, 50000.0}) {
+    std::vector<ModelObservation> seen = observed("");
+    GenerateHooks hooks;
+    hooks.specs = loaded_.model->attention_specs();
+    for (AttentionSpec& spec : hooks.specs) spec.rope.theta = theta > 0 ? theta : spec.rope.theta;
+    for (ModelObservation& o : seen) {
+      o.is_late = true;
+      o.chunk = 0;
+      o.logprobs.clear();
+      const auto length = static_cast<std::int64_t>(o.ids.size());
+      for (std::int64_t t = 1; t < length;
+           ++t) {  // each prompt ends with the token, and its last row is asked
+        const std::vector<TokenId> begin(o.ids.begin(), o.ids.begin() + t + 1);
+        const auto results =
+            generate(*loaded_.model, text_->tokenizer, std::span(&begin, 1),
+                     {.max_tokens = 1, .num_logprobs = loaded_.model->spec().vocab_size}, hooks);
+        ASSERT_TRUE(results) << results.error().message;
+        const TokenLogprob& last = results->front().logprobs.front();
+        const auto own = std::ranges::find(last.top, begin.back(), &AlternativeLogprob::id);
+        ASSERT_NE(own, last.top.end());
+        o.logprobs.push_back(own->logprob);
+      }
+    }
+    const Report report = diagnosed(seen);
+    EXPECT_EQ(report.verdict, theta > 0 ? Verdict::kFault : Verdict::kConvention) << to_text(report);
+    if (theta > 0) {
+      EXPECT_EQ(report.faults.front().slug, "rope.base");
+    }
+    EXPECT_NE(to_text(report).find("one row late"), std::string::npos) << to_text(report);
+    for (ModelObservation& o : seen) o.is_late = false;
+    if (theta == 0) {
+      EXPECT_EQ(diagnosed(seen).verdict, Verdict::kUnknown);
+    }
+  }
+}
+
 TEST_F(ModelDiagnosisTest, AStopEndsItBeforeTheNextRun) {
   int num_asked = 0;
   const auto report = diagnose_model(*loaded_.model, text_->tokenizer, observed("rope.pairing"),

@@ -44,11 +44,17 @@ struct NamedFault {
   std::string fix;
 };
 
-/// One line of the reasoning: a measurement or a comparison, with its figure.
+/// One line of the reasoning: a measurement or a comparison, with its figure. `what` is a whole sentence that
+/// has the figure with its unit and ends with a full stop, or what is counted ("documents").
 struct Evidence {
   std::string what;
   double value = 0;
 };
+/// A sentence as it is; else the figure before what it counts.
+[[nodiscard]] std::string sentence(const Evidence& evidence);
+/// "lies 4.1e+05 times the rounding bound away": how far a prediction is from what was seen. Infinite: where
+/// one of them has a number, the other has none.
+[[nodiscard]] std::string lies_away(double misfit);
 
 /// The first element, in reading order, that differs beyond rounding.
 struct Difference {

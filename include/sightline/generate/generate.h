@@ -66,6 +66,9 @@ struct GenerateHooks {
   std::vector<AttentionSpec> specs;
   /// Changes rows within each forward (another arithmetic, misplaced weights); empty: nothing.
   RowChange change_rows;
+  /// Scores each token of a prompt but the first by the row after it in place of the row before (what a
+  /// program gives that pairs them one row late). Only with max_tokens 0.
+  bool scores_late = false;
 };
 
 /// Generates after each prompt. With max_tokens 0 it only scores the prompts.

@@ -48,6 +48,7 @@ Result<std::optional<std::vector<double>>> ModelRunner::logprobs(const ModelObse
   }
   GenerateHooks hooks;
   hooks.change_rows = rounding;
+  hooks.scores_late = o.is_late;
   bool changes = !fault;
   if (fault && fault->kind->on_spec != nullptr) {
     hooks.specs = model_.attention_specs();

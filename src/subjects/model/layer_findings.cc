@@ -131,7 +131,10 @@ Result<LayerFindings> find_in_layers(Model& model, std::span<const ModelObservat
                                      double tolerance) {
   LayerFindings found;
   SIGHTLINE_TRY(const std::vector<ComparedTensor> all, compare_tensors(model, texts, tolerance));
-  found.evidence.push_back({"tensors of layers were compared", static_cast<double>(all.size())});
+  if (!all.empty()) {
+    found.evidence.push_back(
+        {fmt::format("{} tensors of layers were compared.", all.size()), static_cast<double>(all.size())});
+  }
   const auto differs = [&](const ComparedTensor& one) { return worst(one, tolerance) > 1; };
   const auto first = std::ranges::find_if(all, differs);
   if (first == all.end()) return found;
@@ -145,12 +148,14 @@ Result<LayerFindings> find_in_layers(Model& model, std::span<const ModelObservat
     ++num_later;
     num_later_different += differs(one) ? 1 : 0;
   }
-  found.evidence.push_back({fmt::format("of {} tensors behind {} differ too", num_later, first->name()),
-                            static_cast<double>(num_later_different)});
+  found.evidence.push_back(
+      {fmt::format("{} of {} tensors behind {} differ too.", num_later_different, num_later, first->name()),
+       static_cast<double>(num_later_different)});
   for (const ComparedTensor& one : all) {
     if (one.layer != first->layer || one.step != first->step || !differs(one)) continue;
-    found.evidence.push_back(
-        {fmt::format("tolerances lie between {} and ours", one.name()), worst(one, tolerance)});
+    found.evidence.push_back({fmt::format("{} lies {:.3g} tolerances from ours; up to 1 is rounding.",
+                                          one.name(), worst(one, tolerance)),
+                              worst(one, tolerance)});
     if (const auto change = explain_change(one.pairs, tolerance)) {
       found.faults.push_back(named(one, *change, tolerance));
       continue;

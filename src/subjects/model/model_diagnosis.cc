@@ -31,6 +31,23 @@ class ModelDiagnosis {
         is_noisy_(options.types && *options.types != ForeignTypes{}) {}
 
   Result<Report> report() {
+    SIGHTLINE_TRY(Report report, explained());
+    const auto num_late = std::ranges::count_if(observations_, &ModelObservation::is_late);
+    if (num_late == 0) return report;
+    report.evidence.push_back(
+        {fmt::format("{} texts are paired one row late: each token stands beside what the "
+                     "row after it gives that token.",
+                     num_late),
+         static_cast<double>(num_late)});
+    if (checker::exit_code(report.verdict) != 0) return report;
+    report.verdict = Verdict::kConvention;
+    report.summary =
+        "convention: each token is paired with the row after it, one row late; read so, " + report.summary;
+    return report;
+  }
+
+ private:
+  Result<Report> explained() {
     Report report;
     if (options_.progress) options_.progress(0, CandidateSearch::num_steps() + 1, "as declared");
     SIGHTLINE_TRY(const double declared, hold_declared(report));
@@ -80,14 +97,20 @@ class ModelDiagnosis {
       largest_difference_ = std::max(largest_difference_, std::abs(misfit->expected - misfit->got));
       texts_.push_back({&o, std::move(*bounds), misfit->worst, misfit->square});
     }
-    report.evidence.push_back(
-        {"bounds of rounding lie between the observed log-probabilities and the declared run", declared});
+    report.evidence.push_back({fmt::format("The declared run lies {:.3g} bounds of rounding from the "
+                                           "observed log-probabilities at most; up "
+                                           "to 1 is rounding.",
+                                           declared),
+                               declared});
     if (is_noisy_ && num_values > 0) {
+      report.evidence.push_back({fmt::format("The widest bound, from runs rounded to {}, is {:.3g} nats.",
+                                             to_string(*options_.types), widest_),
+                                 widest_});
+      const double mean = std::sqrt(sum_square / num_values);
       report.evidence.push_back(
-          {fmt::format("nats is the widest bound that runs rounded to {} give", to_string(*options_.types)),
-           widest_});
-      report.evidence.push_back({"bounds, the root mean square of all differences from the declared run",
-                                 std::sqrt(sum_square / num_values)});
+          {fmt::format("The root mean square of all differences from the declared run is {:.3g} bounds.",
+                       mean),
+           mean});
     }
     return declared;
   }

@@ -28,6 +28,8 @@ struct ModelObservation {
   std::vector<LayerTensor> tensors;
   /// Log-probabilities at the start that were not observed: their numbers are not looked at.
   std::int64_t num_unseen = 0;
+  /// Each log-probability is what the row after a token gives that token, not the row before: one row late.
+  bool is_late = false;
 };
 
 }  // namespace sightline::subjects
