@@ -138,7 +138,7 @@ def test_a_cache_of_query_heads_shows_in_its_bytes():
 @pytest.mark.parametrize("what, words", [
     (lambda q, k, v: 1 / 0, "ZeroDivisionError: division by zero"),
     (lambda q, k, v: right(q, k, v)[:, :1], "expected 33 tokens, 6 heads of 5"),
-    (lambda q, k, v: np.full_like(right(q, k, v), np.nan), "nan"),
+    (lambda q, k, v: np.full_like(right(q, k, v), np.nan), "NaN"),
     (lambda q, k, v: right(q, k, v) + np.random.rand(), "answered otherwise"),
     (lambda q, k, v: time.sleep(5), "it hangs"),
     (lambda q, k, v: "text", "ValueError"),
