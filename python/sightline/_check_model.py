@@ -54,12 +54,13 @@ class _Findings:
         names = " and ".join(slug + (f"/{variant}" if variant else "") for slug, variant, *_ in self.faults)
         if self.broken:
             verdict, summary = "broken", "broken: " + self.broken
+        elif self.alternatives and not any(entry[5] for entry in self.faults):
+            text = ", or ".join([*filter(None, [names]), self.alternatives_text])
+            verdict, summary = "ambiguous", f"ambiguous: these calls cannot tell apart {text}"
         elif self.faults:
             verdict, summary = "fault", f"fault: {names}: {self.faults[0][2]}"
             if self.alternatives:
                 summary += f"; beside it one of {self.alternatives_text}"
-        elif self.alternatives:
-            verdict, summary = "ambiguous", f"ambiguous: these calls cannot tell apart {self.alternatives_text}"
         elif self.broken_relations or self.unexplained:
             what = self.unexplained + [r.name for r in self.broken_relations]
             verdict = "unknown"

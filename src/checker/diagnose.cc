@@ -72,9 +72,10 @@ std::vector<Candidate> try_pairs(const Searcher& searcher, const std::vector<Hyp
   return pairs;
 }
 
-// Two kinds at once where neither alone comes near, each with the number that it usually has: all of them, as
-// none has to be measured.
-std::vector<Candidate> try_usual_pairs(const Searcher& searcher, const std::vector<Candidate>& singles) {
+// Kinds with the number that each usually has, those that alone come nearest first. Beside a right forward
+// only those that keep it right.
+std::vector<Fault> usual_faults(const Searcher& searcher, const std::vector<Candidate>& singles) {
+  const bool is_forward_right = searcher.is_forward_right();
   std::vector<Fault> usual;
   for (const Candidate& single : singles) {
     Fault fault{single.faults.front().kind, {}};
@@ -83,16 +84,37 @@ std::vector<Candidate> try_usual_pairs(const Searcher& searcher, const std::vect
     });
     if (is_measured) continue;
     for (const FaultParameter& parameter : fault.kind->parameters) fault.values.push_back(parameter.value);
+    if (is_forward_right && !searcher.keeps_forward(std::span(&fault, 1))) continue;
     usual.push_back(std::move(fault));
   }
-  std::vector<Candidate> pairs;
-  for (std::size_t i = 0; i < usual.size(); ++i) {
-    for (std::size_t j = i + 1; j < usual.size(); ++j) {
+  return usual;
+}
+
+struct UsualPairs {
+  std::vector<Candidate> fitting;
+  std::int64_t num_untried = 0;
+};
+
+// Two kinds at once where neither alone comes near: all of them, as none has to be measured, the nearest ones
+// first and as many as some seconds allow.
+UsualPairs try_usual_pairs(const Searcher& searcher, const std::vector<Candidate>& singles) {
+  constexpr double kMostProducts = 1.5e9;
+  const std::vector<Fault> usual = usual_faults(searcher, singles);
+  const double most = std::max(1.0, kMostProducts / searcher.cost_of_look());
+  std::int64_t num_tried = 0;
+  UsualPairs pairs;
+  for (std::size_t j = 1; j < usual.size(); ++j) {
+    for (std::size_t i = 0; i < j; ++i) {
       if (usual[i].kind->slug == usual[j].kind->slug) continue;
+      if (static_cast<double>(num_tried) >= most) {
+        ++pairs.num_untried;
+        continue;
+      }
+      ++num_tried;
       std::vector<Fault> faults{usual[i], usual[j]};
       if (!searcher.may_fit(faults)) continue;
       const Score score = searcher.score(faults);
-      if (score.worst <= kFits) pairs.push_back({std::move(faults), score});
+      if (score.worst <= kFits) pairs.fitting.push_back({std::move(faults), score});
     }
   }
   return pairs;
@@ -298,7 +320,9 @@ Result<Report> diagnose(std::span<const Observation> observations, const Diagnos
   // Two faults that together see nothing would explain any array without numbers.
   const NotNumbers nan = std::isinf(worst) ? output_not_a_number(observations) : NotNumbers{};
   if (fitting.empty() && !nan.is_all) fitting = in_order(try_pairs(searcher, all, singles));
-  if (fitting.empty() && !nan.is_all) fitting = in_order(try_usual_pairs(searcher, singles));
+  UsualPairs usual;
+  if (fitting.empty() && !nan.is_all) usual = try_usual_pairs(searcher, singles);
+  if (fitting.empty()) fitting = in_order(std::move(usual.fitting));
   if (searcher.is_stopped()) return stopped();
   const bool is_estimate = fitting.empty();  // what rounds in a half type fits no prediction exactly
   if (is_estimate && !nan.is_all) fitting = rounded_inside(observations, searcher.declared());
@@ -307,6 +331,12 @@ Result<Report> diagnose(std::span<const Observation> observations, const Diagnos
   Report report;
   report.first_difference = first;
   report.evidence.push_back(declared_lies(worst));
+  if (usual.num_untried > 0) {
+    report.evidence.push_back(
+        {fmt::format("{} pairs of usual faults were not tried together: there are too many tokens.",
+                     usual.num_untried),
+         static_cast<double>(usual.num_untried)});
+  }
   const auto most =
       std::ranges::max_element(searcher.declared(), {}, &Misfit::worst) - searcher.declared().begin();
   const Observation& telling = observations[static_cast<std::size_t>(most)];

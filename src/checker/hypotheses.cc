@@ -223,9 +223,22 @@ void set_widths(const Observation& o, Hypothesis& h) {
   }
 }
 
+// Blocks as large as a window, or one less, come first; one that holds all tokens is none.
+void set_blocks(const Observation& o, Hypothesis& h) {
+  const std::int64_t end = std::min<std::int64_t>(o.kv_len(), 257);
+  const auto add = [&](std::int64_t n) {
+    const auto value = static_cast<double>(n);
+    if (n >= 2 && n < end && std::ranges::count(h.values, value) == 0) h.values.push_back(value);
+  };
+  const std::int64_t window = largest_window(o.spec.mask);
+  for (const std::int64_t n : {window, window - 1}) add(n);
+  for (std::int64_t n = 2; n < end; ++n) add(n);
+}
+
 // Values of a parameter behind the first: as many hypotheses.
 std::vector<double> rest_values(std::string_view parameter) {
   if (parameter == "empty") return {1, 2, 3};
+  if (parameter == "back") return {1, 0, 2};
   return {1, 2, 3, 4};  // first keys that are kept; 0 is an offset of all that follows
 }
 
@@ -257,6 +270,7 @@ constexpr Search kSearches[] = {
     {"later", set_later},
     {"window_keys", set_backward_keys},
     {"width", set_widths},
+    {"block", set_blocks},
 };
 
 }  // namespace

@@ -76,7 +76,8 @@ double worst_of_text(const Simulator& simulator, const Misfit& declared) {
 }
 
 // Few rows for a first look: of those that the declared meaning misses the worst and the last (or the first,
-// where they are one) and one of padding; where it misses none (the gradients differ), the last.
+// where they are one) and one of padding; where it misses none (the gradients differ), the first and the
+// last.
 std::vector<std::int64_t> scout_rows(const Simulator& simulator, const Misfit& declared) {
   const std::vector<double>& worst = declared.worst_of_row;
   const double least = worst_of_text(simulator, declared) > kExcluded ? kExcluded : kFits;
@@ -90,7 +91,12 @@ std::vector<std::int64_t> scout_rows(const Simulator& simulator, const Misfit& d
       rows.push_back(simulator.rows()[i]);
     }
   }
-  if (missed.empty()) return rows.empty() ? std::vector<std::int64_t>{simulator.rows().back()} : rows;
+  if (missed.empty()) {
+    if (!rows.empty()) return rows;
+    rows = {simulator.rows().front()};
+    if (simulator.rows().size() > 1) rows.push_back(simulator.rows().back());
+    return rows;
+  }
   const std::size_t most = *std::ranges::max_element(missed, {}, [&](std::size_t i) { return worst[i]; });
   for (const std::size_t i : {most, most == missed.back() ? missed.front() : missed.back()}) {
     rows.push_back(simulator.rows()[i]);
@@ -119,6 +125,8 @@ std::vector<int> scout_heads(const Observation& o, const Misfit& declared) {
   heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
   return heads;
 }
+
+bool has_forward(const Observation& o) { return !o.out.empty() || !o.lse.empty() || !o.weights.empty(); }
 
 bool better(const Score& a, const Score& b) { return a.mean_square < b.mean_square; }
 
@@ -179,13 +187,40 @@ Score Searcher::score(std::span<const Fault> faults) const {
   return score;
 }
 
+const Simulator& Searcher::looked_at(std::size_t i) const {
+  return has_forward(scouts_[i].observation()) ? scouts_[i] : simulators_[i];
+}
+
+bool Searcher::is_forward_right() const {
+  for (std::size_t i = 0; i < scouts_.size(); ++i) {
+    if (!has_forward(scouts_[i].observation())) return false;
+    if (std::ranges::any_of(declared_[i].worst_of_row, [](double x) { return x > kFits; })) return false;
+  }
+  return true;
+}
+
+bool Searcher::keeps_forward(std::span<const Fault> faults) const {
+  return std::ranges::all_of(scouts_, [&](const Simulator& scout) {
+    const Result<Prediction> prediction = scout.predict(faults);
+    return !prediction || compare(scout, *prediction).worst <= kFits;
+  });
+}
+
+double Searcher::cost_of_look() const {
+  const Simulator& simulator = looked_at(telling_);
+  const Observation& o = simulator.observation();
+  const HeadSpec& heads = o.spec.heads;
+  // A gradient takes the forward again and four products of its size.
+  const double rows =
+      has_forward(o) ? static_cast<double>(simulator.rows().size()) : 5.0 * static_cast<double>(o.q_len());
+  return rows * static_cast<double>(o.kv_len()) * heads.num_q_heads * (heads.qk_head_dim + heads.v_head_dim);
+}
+
 // For choosing among the values of a number: the same few rows for each, so that its misfit has no steps.
 Score Searcher::first_look(std::span<const Fault> faults) const {
   if (stops()) return {};
   const auto look = [&](std::size_t i, std::size_t num_observations, Score& score) {
-    const Observation& o = scouts_[i].observation();
-    const bool sees_gradients_alone = o.out.empty() && o.lse.empty() && o.weights.empty();
-    const Simulator& simulator = sees_gradients_alone ? simulators_[i] : scouts_[i];
+    const Simulator& simulator = looked_at(i);
     const Result<Prediction> prediction = simulator.predict(faults);
     add(prediction ? compare(simulator, *prediction) : declared_[i], prediction.has_value(), num_observations,
         score);

@@ -42,6 +42,12 @@ class Searcher {
   [[nodiscard]] Score score(std::span<const Fault> faults) const;
   /// Whether these leave the scouted rows of the observation that tells most where they are. Cheap.
   [[nodiscard]] bool may_fit(std::span<const Fault> faults) const;
+  /// Whether the outputs, log-sum-exps and weights of every observation are as declared, and there are some.
+  [[nodiscard]] bool is_forward_right() const;
+  /// Whether these leave them so on the scouted rows. Cheap: no gradient is computed.
+  [[nodiscard]] bool keeps_forward(std::span<const Fault> faults) const;
+  /// Multiplications of one first look, roughly.
+  [[nodiscard]] double cost_of_look() const;
   /// `others` and the row of `hypothesis` with the value that explains most.
   [[nodiscard]] Candidate best(const Hypothesis& hypothesis, std::span<const Fault> others = {}) const;
 
@@ -49,6 +55,8 @@ class Searcher {
   /// On the scouted rows of the observation that the declared meaning misses most; of all where it does not
   /// apply to that one.
   [[nodiscard]] Score first_look(std::span<const Fault> faults) const;
+  /// What a first look at an observation predicts: its scouted rows, or all where gradients alone were seen.
+  [[nodiscard]] const Simulator& looked_at(std::size_t i) const;
   [[nodiscard]] Candidate refine(const Hypothesis& hypothesis, std::span<const Fault> others,
                                  std::size_t best_idx) const;
 

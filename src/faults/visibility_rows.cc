@@ -49,6 +49,22 @@ Result<void> causal_dropped(const Fault& fault, AttentionSpec& spec) {
   return replace_leaf(fault, spec, MaskOp::kCausal, MaskOp::kAll);
 }
 
+// Block-local attention: neither causal nor a window is applied within the blocks that are computed.
+Result<void> rules_within_blocks(const Fault& fault, AttentionSpec& spec) {
+  SIGHTLINE_CHECK(causal_dropped(fault, spec));
+  for (MaskNode& node : spec.mask.nodes) {
+    if (node.op == MaskOp::kWindow) node = {MaskOp::kAll, 0};
+  }
+  return {};
+}
+
+Result<void> own_blocks_alone(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
+  if (fault.value("block") < 1) return not_applicable(fault, "a block has at least one token");
+  deviation.block_size = static_cast<std::int64_t>(fault.value("block"));
+  deviation.num_blocks_back = static_cast<std::int64_t>(std::max(0.0, fault.value("back")));
+  return {};
+}
+
 Result<void> diagonal_ahead(const Fault& fault, AttentionSpec& spec) {
   if (!uses(spec.mask, MaskOp::kCausal)) {
     return not_applicable(fault, fmt::format("the mask '{}' has no causal", to_string(spec.mask)));
@@ -121,6 +137,11 @@ Result<void> spans_joined(const Fault&, CallCoords& call) {
 
 Result<void> cross_document(const Fault& fault, AttentionSpec& spec) {
   return replace_leaf(fault, spec, MaskOp::kSegment, MaskOp::kAll);
+}
+
+Result<void> rows_for_positions(const Fault&, const AttentionSpec&, Deviation& deviation) {
+  deviation.rows_are_positions = true;
+  return {};
 }
 
 // Padding joins as keys: pads in front with the coordinates of the first valid token, pads behind at the
@@ -339,6 +360,17 @@ Result<void> empty_row_nan(const Fault&, const AttentionSpec&, Deviation& deviat
 
 std::vector<FaultKind> visibility_rows() {
   constexpr FaultGroup kGroup = FaultGroup::kVisibility;
+  FaultKind blocks =
+      row("mask.causal_dropped/blocks", kGroup,
+          "queries see every key of their block and of blocks before it, later ones too", rules_within_blocks,
+          {{"block", 4, "tokens of a block", true}, {"back", 1, "blocks before that are seen", true}});
+  blocks.on_deviation = own_blocks_alone;
+  blocks.is_oracle_only = true;
+  FaultKind by_row =
+      row("pack.cross_document/by_row", FaultGroup::kObjective,
+          "packed documents read each other, in the order of rows where positions restart", cross_document);
+  by_row.on_deviation = rows_for_positions;
+  by_row.is_oracle_only = by_row.is_unlikely = true;
   return {
       row("mask.top_left_alignment", kGroup,
           "the causal frontier of a chunk is anchored at key 0 instead of its own position",
@@ -351,6 +383,7 @@ std::vector<FaultKind> visibility_rows() {
       row("mask.causal_dropped/ahead", kGroup,
           "the causal diagonal lies too far on: queries see the next keys", diagonal_ahead,
           {{"later", 1, "later keys that a query sees", true}}),
+      blocks,
       row("mask.composition/rule_ignored", kGroup, "one rule of a composed mask has no say", rule_ignored,
           {{"rule", 2, "which of the mask's rules, counted from 1", true}}),
       row("mask.composition/united", kGroup, "rules that should all hold are joined by `or`", rules_united),
@@ -407,6 +440,7 @@ std::vector<FaultKind> visibility_rows() {
       row("mask.fully_masked_row/mean", kGroup,
           "a query that sees no key gives the mean of all values instead of 0", empty_row_mean),
       row("pack.cross_document", FaultGroup::kObjective, "packed documents read each other", cross_document),
+      by_row,
   };
 }
 

@@ -55,6 +55,14 @@ MaskSpec with_wider_windows(MaskSpec mask, std::int64_t extra) {
 
 }  // namespace
 
+namespace {
+
+std::int64_t block_of(std::int64_t position, std::int64_t size) {
+  return (position >= 0 ? position : position - size + 1) / size;
+}
+
+}  // namespace
+
 std::vector<bool> AttentionCall::visible_keys(const MaskSpec& declared, std::int64_t i) const {
   const bool is_wider = deviation_.window_extra_in_prompts != 0 && kv_len() - in_.num_cached > 1;
   const MaskSpec mask =
@@ -81,6 +89,10 @@ std::vector<bool> AttentionCall::visible_keys(const MaskSpec& declared, std::int
     const bool in_a_row = !chain.empty() && tables.q_node[at(i)] >= 0 && tables.kv_node[at(j)] >= 0;
     visible[at(j)] = is_visible(in_a_row ? by_rows : mask, tables, query, TokenRef{kv_coords[at(j)], j});
     if (hides_committed && in_.tables.kv_node[at(j)] < 0) visible[at(j)] = false;
+    if (const std::int64_t size = deviation_.block_size; size > 0) {
+      const std::int64_t back = block_of(query.coord.pos, size) - block_of(kv_coords[at(j)].pos, size);
+      visible[at(j)] = visible[at(j)] && back >= 0 && back <= deviation_.num_blocks_back;
+    }
   }
   return visible;
 }

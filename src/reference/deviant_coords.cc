@@ -94,6 +94,21 @@ void join_pads(std::vector<TokenCoord>& kv) {
   }
 }
 
+/// Tokens at the rows of their keys, in one document; a query that is no key of the call keeps its position.
+void take_rows(const AttentionInputs& in, DeviantCoords& seen) {
+  for (std::size_t i = 0; i < seen.q.size(); ++i) {
+    if (!seen.q[i].valid) continue;
+    const auto key = std::ranges::find(in.kv_coords, in.q_coords[i]);
+    if (key == in.kv_coords.end()) continue;
+    seen.q[i].pos = key - in.kv_coords.begin();
+    seen.q[i].segment_start = 0;
+  }
+  for (std::size_t j = 0; j < seen.kv.size(); ++j) {
+    seen.kv[j].pos = static_cast<std::int64_t>(j);
+    seen.kv[j].segment_start = 0;
+  }
+}
+
 /// How many positions before its own the mask takes a query for.
 std::int64_t frontier_behind(const AttentionInputs& in, QueryFrontier frontier) {
   if (frontier == QueryFrontier::kFirstKeys) return in.num_cached;
@@ -114,14 +129,17 @@ DeviantCoords deviant_coords(const AttentionSpec& spec, const AttentionInputs& i
       std::max(deviation.num_unread_newest, deviation.own_keys_unread ? kv_len - in.num_cached : 0);
   DeviantCoords seen;
   const std::int64_t behind = frontier_behind(in, deviation.query_frontier);
-  if (moves_chunks || behind > 0) seen.q.assign(in.q_coords.begin(), in.q_coords.end());
+  if (moves_chunks || behind > 0 || deviation.rows_are_positions)
+    seen.q.assign(in.q_coords.begin(), in.q_coords.end());
   if (behind > 0) {
     for (TokenCoord& coord : seen.q) coord.pos -= behind;
   }
   if (moves_chunks || num_unread > 0 || deviation.ring_slots > 0 || deviation.num_slots_kept > 0 ||
-      deviation.zero_keys_uncounted || deviation.early_ring_slots > 0 || pads_join) {
+      deviation.zero_keys_uncounted || deviation.early_ring_slots > 0 || deviation.rows_are_positions ||
+      pads_join) {
     seen.kv.assign(in.kv_coords.begin(), in.kv_coords.end());
   }
+  if (deviation.rows_are_positions) take_rows(in, seen);
   if (moves_chunks) {
     move_chunks(deviation, seen.q);
     move_chunks(deviation, seen.kv);

@@ -162,6 +162,22 @@ TEST(DiagnoseTest, FormsThatRealReleasesHadAreNamed) {
     const std::string mask = fmt::format("causal & window({})", parse_fault(text)->value("slots"));
     named(probes(mask.c_str(), by_token, text, nothing), text);
   }
+  for (const char* text : {"mask.causal_dropped/blocks:block=3", "mask.causal_dropped/blocks:block=2,back=2",
+                           "mask.causal_dropped/blocks:back=0"}) {
+    named(probes("causal & window(4)", {}, text, nothing), text);
+  }
+  const char* by_row = "pack.cross_document/by_row";
+  named(probes("causal & segment", {}, by_row,
+               [](Observation& o) {
+                 for (std::vector<TokenCoord>* coords : {&o.q_coords, &o.kv_coords}) {
+                   for (TokenCoord& coord : *coords) {
+                     if (coord.pos < 4) continue;
+                     coord.pos -= 4;
+                     coord.segment = 1;
+                   }
+                 }
+               }),
+        by_row);
   // Beside a sink a constant a row does not cancel: the frontier is wrong and ALiBi's distances are right.
   for (const char* text : {"mask.top_left_alignment/alibi_right", "mask.stale_or_misbound/previous_mask"}) {
     named(probes("causal", {0, 3, 6}, text,

@@ -166,6 +166,8 @@ Fault RandomScene::fault(const FaultKind& kind) {
     if (parameter.name == "moved") value = between(1, 6);
     if (parameter.name == "kept") value = between(1, 3);
     if (parameter.name == "empty") value = between(1, 3);
+    if (parameter.name == "block") value = between(2, 9);
+    if (parameter.name == "back") value = between(0, 2);
     if (parameter.name == "width") value = 2 * between(1, 6);
     if (parameter.name == "unwritten") value = between(1, 5);
     fault.values.push_back(value);

@@ -65,6 +65,7 @@ class FaultScene {
     if (kind.variant.ends_with("rows_read") || kind.variant.ends_with("rows_written")) {
       call_.spec.rope.rotary_dim = call_.spec.heads.qk_head_dim;
     }
+    if (kind.variant == "by_row") call_.spec.mask = parse_mask("causal & segment").value();
     if (kind.variant == "partner") call_.spec.rope.pairing = RopePairing::kHalfSplit;
     if (kind.variant == "positions") {
       for (std::int64_t& p : rope_pos_) p += 1000;  // half types hold the small ones

@@ -117,6 +117,12 @@ struct Deviation {
   std::int64_t chunk_origin = 0;
   /// Chunks of `chunk(n)` are counted from position 0, whatever the document.
   bool chunk_ignores_documents = false;
+  /// Above 0: of what the mask lets a query see only its own block of as many positions and `num_blocks_back`
+  /// blocks before.
+  std::int64_t block_size = 0;
+  std::int64_t num_blocks_back = 1;
+  /// Rows of the keys are taken for positions, where those of documents restart.
+  bool rows_are_positions = false;
   /// Windows hold this many keys more in calls of several tokens; those of one token are right.
   std::int64_t window_extra_in_prompts = 0;
   /// The length of the cache is the number of its keys that are not 0 (of head 0): a key of 0 is not counted,

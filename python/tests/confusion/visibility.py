@@ -342,3 +342,32 @@ class ChunkSlides(OtherMask):
 class DocumentsMeet(OtherMask):
     def other(self):
         return exchange(self.m.mask, "segment", lambda leaf: ("all",))
+
+
+@plants("pack.cross_document", "by row, where positions restart", masks=("segment",), alibi=False)
+class RowsMeet(DocumentsMeet):
+    """Positions are declared to restart with each document; the mask that is left counts rows."""
+
+    @classmethod
+    def prepare(cls, rng, m):
+        kv = m.kv
+        return m.but(kv=Tokens(kv.pos - kv.start, kv.segment, 0 * kv.start, kv.span, kv.valid)), {}
+
+    def visible(self, call):
+        see = np.arange(call.begin, call.end)[:, None] >= self.held[None, :]
+        return (see & self.m.kv.valid[self.held][None, :] & call.tokens.valid[:, None])[None]
+
+
+@plants("mask.causal_dropped", "blocks without rules", masks=("window",), first=0)
+class BlocksWithoutRules(Planted, Attention):
+    """Block-local attention whose causal and window rules are joined so that they hide nothing."""
+
+    @classmethod
+    def prepare(cls, rng, m):
+        return m, {"block": int(rng.integers(2, m.num_keys // 2)), "back": int(rng.integers(0, 3))}
+
+    def visible(self, call):
+        size = self.parameters["block"]
+        back = call.tokens.pos[:, None] // size - self.m.kv.pos[self.held][None, :] // size
+        return ((back >= 0) & (back <= self.parameters["back"]) & self.m.kv.valid[self.held][None, :] &
+                call.tokens.valid[:, None])[None]

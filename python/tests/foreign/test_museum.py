@@ -19,6 +19,8 @@ PARAMETERS = {
     "61_cache.ring_wrap_transformers_4.51.3": {"slots": 4, "empty": 1},
     "62_score.scale_transformers_4.57.6": {"factor": 2},
     "66_rope.pairing_transformers_4.42.4": {"width": 8},
+    "68_mask.causal_dropped_local-attention_1.2.1": {"block": 4, "back": 1},
+    "69_mask.window_off_by_one_local-attention_1.2.2": {"keys": 1},
 }
 
 CASES = museum.cases()

@@ -1,8 +1,8 @@
 """local-attention 1.2.1: LocalAttention(causal=True, exact_windowsize=True) on one window of tokens.
 
 Report: lucidrains/local-attention#5. Hidden are the keys that are later and too old, joined by `and`: none. With more
-windows each query sees all of its own window and the one before, which no row of the fault table explains.
-Seen in 1.2.1; 1.2.2 is right here, and sees one key too many in longer sequences.
+windows each query sees all of its own window and the one before: case 68.
+Seen in 1.2.1; 1.2.2 is right here, and sees one key too many in longer sequences: case 69.
 Mended: pip install torch==2.4.1 "numpy<2" local-attention==1.2.2
 Install: pip install torch==2.4.1 "numpy<2" local-attention==1.2.1
 """
