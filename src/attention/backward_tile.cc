@@ -18,13 +18,11 @@ constexpr int kMaxGroups = kMaxRows / kernels::kGroupRows;
 
 bool is_finite(float x) { return std::abs(x) <= std::numeric_limits<float>::max(); }
 
-// [128 rows][dim], a null row is 0, to chunks of [dim][16].
-void to_key_layout(const float* const* rows, int dims, float* to) {
+// [128 rows][dim] to chunks of [dim][16].
+void to_key_layout(const kernels::KernelTable& table, const float* const* rows, int dims, float* to) {
   for (int chunk = 0; chunk < kTileKeys; chunk += kernels::kChunkKeys) {
-    for (int i = 0; i < dims; ++i, to += kernels::kChunkKeys) {
-      for (int t = 0; t < kernels::kChunkKeys; ++t)
-        to[t] = rows[chunk + t] == nullptr ? 0.0F : rows[chunk + t][i];
-    }
+    table.pack_columns(rows + chunk, kernels::kChunkKeys, dims,
+                       to + static_cast<std::ptrdiff_t>(chunk) * dims);
   }
 }
 
@@ -33,8 +31,8 @@ void to_value_layout(const float* const* rows, int dims, const PageLayout& layou
   for (int t = 0; t < kTileKeys; ++t) {
     for (int i = 0; i < layout.padded_v_dim(); i += kPageLanes) {
       float* block = to + layout.value_offset(StorageType::kF32, t, i);
-      const int count = rows[t] == nullptr ? 0 : std::clamp(dims - i, 0, kPageLanes);
-      if (count > 0) std::copy_n(rows[t] + i, count, block);
+      const int count = std::clamp(dims - i, 0, kPageLanes);
+      std::copy_n(rows[t] + i, count, block);
       std::fill(block + count, block + kPageLanes, 0.0F);
     }
   }
@@ -114,19 +112,20 @@ class KeyTileRun {
     }
   }
 
-  // The tile's keys or values, null where there is none.
+  // The tile's keys or values, zeros where there is none.
   void gather(int dims, decltype(read_key)* read, const float** rows) {
     for (int t = 0; t < kTileKeys; ++t) {
       const std::int64_t row = key_row(t);
       float* buffer = thread_.rows.data() + static_cast<std::ptrdiff_t>(t) * dims;
-      rows[t] = row < 0 ? nullptr : read(call_, stream_, row, unit_.kv_head, buffer);
+      if (row < 0) std::fill_n(buffer, dims, 0.0F);
+      rows[t] = row < 0 ? buffer : read(call_, stream_, row, unit_.kv_head, buffer);
     }
   }
 
   void pack_tile() {
     const float* rows[kTileKeys];
     gather(dims_, read_key, rows);
-    to_key_layout(rows, dims_, thread_.keys.data());
+    to_key_layout(*call_.table, rows, dims_, thread_.keys.data());
     to_value_layout(rows, dims_, key_rows_layout(), thread_.key_rows.data());
     keys_flagged_ = !std::all_of(
         thread_.keys.data(), thread_.keys.data() + static_cast<std::ptrdiff_t>(dims_) * kTileKeys, is_finite);
@@ -135,7 +134,7 @@ class KeyTileRun {
   void pack_values() {
     const float* rows[kTileKeys];
     gather(v_dims_, read_value, rows);
-    to_key_layout(rows, v_dims_, thread_.values.data());
+    to_key_layout(*call_.table, rows, v_dims_, thread_.values.data());
   }
 
   [[nodiscard]] std::int64_t key_row(int key) const {

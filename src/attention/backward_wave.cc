@@ -205,8 +205,8 @@ void pack_block(const BackwardCall& call, RowBlock& block, BackwardThread& threa
   const std::int64_t rows = whole_groups(block.item.num_rows());
   float* q = wave.q.data() + block.first_row * heads.qk_head_dim;
   float* d_out = wave.d_out.data() + block.first_row * heads.v_head_dim;
-  pack_rows(stream, block.item, call.q, &call.context->q_rope, thread.rows.data(), q);
-  pack_rows(stream, block.item, call.upstream->d_out, nullptr, thread.rows.data(), d_out);
+  pack_rows(*call.table, stream, block.item, call.q, &call.context->q_rope, thread.rows.data(), q);
+  pack_rows(*call.table, stream, block.item, call.upstream->d_out, nullptr, thread.rows.data(), d_out);
   block.flagged =
       has_non_finite(q, rows * heads.qk_head_dim) || has_non_finite(d_out, rows * heads.v_head_dim);
   std::fill_n(wave.d_q.data() + block.first_row * call.padded_qk_dim, rows * call.padded_qk_dim, 0.0F);

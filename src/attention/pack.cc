@@ -86,9 +86,7 @@ void pack_keys(const ForwardCall& call, const KeyStream& stream, std::int64_t ti
         keys[t] = key;
       }
     }
-    for (int i = 0; i < dims; ++i, to += kernels::kChunkKeys) {
-      for (int t = 0; t < kernels::kChunkKeys; ++t) to[t] = keys[t][i];
-    }
+    call.table->pack_columns(keys, kernels::kChunkKeys, dims, to + static_cast<std::ptrdiff_t>(chunk) * dims);
   }
 }
 

@@ -35,9 +35,10 @@ class ItemRun {
 
   void run() {
     float* rows = scratch_.head.data();
-    pack_rows(stream_, item_, call_.q, &call_.context->q_rope, rows, scratch_.q.data());
+    pack_rows(*call_.table, stream_, item_, call_.q, &call_.context->q_rope, rows, scratch_.q.data());
     if (call_.num_first > 0) {
-      pack_rows(stream_, item_, call_.q, &call_.context->q_first_rope, rows, scratch_.q_first.data());
+      pack_rows(*call_.table, stream_, item_, call_.q, &call_.context->q_first_rope, rows,
+                scratch_.q_first.data());
     }
     TileWalk walk(stream_, item_, scratch_.cursors.data());
     std::int64_t split = -1;

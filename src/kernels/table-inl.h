@@ -7,6 +7,7 @@
 #include "kernels/linear-bf16-inl.h"
 #include "kernels/linear-inl.h"
 #include "kernels/linear-quant-inl.h"
+#include "kernels/pack-inl.h"
 #include "kernels/quantize-inl.h"
 #include "kernels/scores-inl.h"
 #include "kernels/softmax-inl.h"
@@ -23,6 +24,7 @@ constexpr KernelTable make_table(const char* name, const char* description, bool
   table.linear_rows = linear_rows;
   table.activate_row = activate_row;
   table.attention_scores = attention_scores;
+  table.pack_columns = pack_columns;
   table.modify_scores = modify_scores;
   table.softmax_tile = softmax_tile;
   table.attention_values = attention_values;

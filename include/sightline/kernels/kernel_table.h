@@ -160,6 +160,8 @@ struct KernelTable {
   void (*linear_rows)(const LinearArgs&) = nullptr;
   void (*activate_row)(const ActivationArgs&) = nullptr;
   void (*attention_scores)(const ScoreArgs&) = nullptr;
+  /// to[dim][row] = rows[row][dim] for `width` rows (a multiple of 4): queries by 12, keys by 16.
+  void (*pack_columns)(const float* const* rows, int width, int dims, float* to) = nullptr;
   void (*modify_scores)(const ModifyArgs&) = nullptr;
   void (*softmax_tile)(const SoftmaxArgs&) = nullptr;
   void (*attention_values)(const ValueArgs&) = nullptr;
