@@ -203,15 +203,34 @@ void packed_operands(const ForwardCall& call, const KeyStream& stream, std::int6
   }
 }
 
+// bf16 neighbours [num_pairs][16][2] to f32 [2 num_pairs][16]: dims of a chunk of keys, tokens of values.
+void widen_pairs(const Bf16* from, int num_pairs, float* to) {
+  for (int p = 0; p < num_pairs; ++p, from += 2 * kPageLanes, to += 2 * kPageLanes) {
+    std::uint32_t both[kPageLanes];
+    std::memcpy(both, from, sizeof(both));
+    for (int i = 0; i < kPageLanes; ++i) {
+      to[i] = std::bit_cast<float>(both[i] << 16);
+      to[kPageLanes + i] = std::bit_cast<float>(both[i] & 0xffff0000U);
+    }
+  }
+}
+
 // Keys of one chunk of a page, widened and rotated to [dim][16].
-void widen_keys(const ForwardCall& call, const KvView& view, const void* keys, std::int64_t slot,
+void widen_keys(const AttentionCall& call, const KvView& view, const void* keys, std::int64_t slot,
                 std::int64_t rope_row, bool rotates, float* to) {
   const int dims = view.layout.qk_head_dim;
   const int first = static_cast<int>(slot % view.layout.page_size);
-  for (int i = 0; i < dims; ++i) {
-    for (int t = 0; t < kernels::kChunkKeys; ++t) {
-      to[static_cast<std::ptrdiff_t>(i) * kernels::kChunkKeys + t] =
-          element(keys, view.key_type, view.layout.key_offset(view.key_type, first + t, i));
+  const auto chunk = view.layout.key_offset(view.key_type, first, 0);
+  if (view.key_type == StorageType::kF32) {
+    std::copy_n(static_cast<const float*>(keys) + chunk, dims * kernels::kChunkKeys, to);
+  } else {
+    const Bf16* pairs = static_cast<const Bf16*>(keys) + chunk;
+    widen_pairs(pairs, dims / 2, to);
+    if (dims % 2 != 0) {  // the last dim has an empty neighbour
+      float last[2 * kernels::kChunkKeys];
+      widen_pairs(pairs + static_cast<std::ptrdiff_t>(dims - 1) * kernels::kChunkKeys, 1, last);
+      std::copy_n(last, kernels::kChunkKeys,
+                  to + static_cast<std::ptrdiff_t>(dims - 1) * kernels::kChunkKeys);
     }
   }
   if (!rotates) return;
@@ -225,12 +244,8 @@ void widen_keys(const ForwardCall& call, const KvView& view, const void* keys, s
 // Values of one chunk of a page, widened to [padded_v_dim / 16][16][16].
 void widen_values(const KvView& view, const void* values, std::int64_t slot, int padded_v_dim, float* to) {
   const int first = static_cast<int>(slot % view.layout.page_size);
-  for (int t = 0; t < kernels::kChunkKeys; ++t) {
-    for (int i = 0; i < padded_v_dim; ++i) {
-      to[view.layout.value_offset(StorageType::kF32, t, i)] =
-          element(values, view.value_type, view.layout.value_offset(view.value_type, first + t, i));
-    }
-  }
+  const Bf16* pairs = static_cast<const Bf16*>(values) + view.layout.value_offset(view.value_type, first, 0);
+  widen_pairs(pairs, padded_v_dim / 2, to);
 }
 
 void page_operands(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int kv_head,
