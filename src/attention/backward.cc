@@ -14,20 +14,22 @@ constexpr const char* kFunction = "attention_backward";
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+bool repeats_cells(const StridedView<float, 3>& view) {
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (view.strides[i] == 0 && view.shape[i] > 1) return true;
+  }
+  return false;
+}
+
 // A gradient that is written: its shape, its data, and that no two entries share a cell.
-template <std::size_t Rank>
-Result<void> check_written(const char* name, const StridedView<float, Rank>& view,
-                           const std::array<std::int64_t, Rank>& expected) {
+Result<void> check_written(const char* name, const StridedView<float, 3>& view,
+                           const std::array<std::int64_t, 3>& expected) {
   SIGHTLINE_CHECK(check_shape(kFunction, name, view.shape, expected));
   if (view.size() > 0 && view.data == nullptr) {
     return fail(ErrorKind::kInvalidArgument, "{}: {} has no data", kFunction, name);
   }
-  for (std::size_t i = 0; i < Rank; ++i) {
-    if (view.strides[i] == 0 && view.shape[i] > 1) {
-      return fail(ErrorKind::kInvalidArgument, "{}: {} has stride 0 in dimension {}", kFunction, name, i);
-    }
-  }
-  return {};
+  if (!repeats_cells(view)) return {};
+  return fail(ErrorKind::kInvalidArgument, "{}: {} has a stride of 0", kFunction, name);
 }
 
 Result<void> check_count(const char* name, std::size_t got, bool exists, int num_q_heads) {
@@ -52,9 +54,9 @@ Result<void> check_gradients(const AttentionSpec& spec, const AttentionUpstream&
                              const AttentionExtras& extras, const AttentionGradients& to) {
   const HeadSpec& heads = spec.heads;
   const auto num_kv = static_cast<std::int64_t>(kv.coords.size());
-  SIGHTLINE_CHECK((check_written<3>("d_q", to.d_q, up.q.shape)));
-  SIGHTLINE_CHECK((check_written<3>("d_k", to.d_k, {num_kv, heads.num_kv_heads, heads.qk_head_dim})));
-  SIGHTLINE_CHECK((check_written<3>("d_v", to.d_v, {num_kv, heads.num_kv_heads, heads.v_head_dim})));
+  SIGHTLINE_CHECK((check_written("d_q", to.d_q, up.q.shape)));
+  SIGHTLINE_CHECK((check_written("d_k", to.d_k, {num_kv, heads.num_kv_heads, heads.qk_head_dim})));
+  SIGHTLINE_CHECK((check_written("d_v", to.d_v, {num_kv, heads.num_kv_heads, heads.v_head_dim})));
   if (to.d_bias.data != nullptr) {
     SIGHTLINE_CHECK(
         (check_shape<3>(kFunction, "d_bias (shaped as extras.bias)", to.d_bias.shape,
@@ -68,6 +70,7 @@ Result<void> check_gradients(const AttentionSpec& spec, const AttentionUpstream&
 
 // Every cell that the view reaches becomes 0, each once.
 void clear(const StridedView<float, 3>& view, ThreadPool& pool) {
+  if (view.data == nullptr) return;
   std::array<std::int64_t, 3> shape = view.shape;
   for (std::size_t i = 0; i < 3; ++i) {
     if (view.strides[i] == 0) shape[i] = std::min<std::int64_t>(shape[i], 1);
@@ -78,14 +81,6 @@ void clear(const StridedView<float, 3>& view, ThreadPool& pool) {
       for (std::int64_t k = 0; k < shape[2]; ++k) row[k * view.strides[2]] = 0.0F;
     }
   });
-}
-
-bool repeats_cells(const StridedView<float, 3>& view) {
-  if (view.data == nullptr) return false;
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (view.strides[i] == 0 && view.shape[i] > 1) return true;
-  }
-  return false;
 }
 
 // What the rows of the wave give to their sinks.
@@ -129,9 +124,7 @@ void run_wave(const BackwardCall& call) {
   } else {
     pool.parallel_for(size(wave.items), run_item);
   }
-  pool.parallel_for(size(wave.blocks), [&](std::int64_t i, int thread) {
-    finish_block(call, wave.blocks[at(i)], scratch.threads[at(thread)]);
-  });
+  pool.parallel_for(size(wave.blocks), [&](std::int64_t i, int) { finish_block(call, wave.blocks[at(i)]); });
   add_sinks(call);
 }
 
@@ -171,8 +164,8 @@ void run(BackwardCall& call, const QueryBatch& queries) {
   call.scratch = &context.backward;
   call.scale = static_cast<float>(softmax_scale(score, heads));
   call.padded_qk_dim = PageLayout{.v_head_dim = heads.qk_head_dim}.padded_v_dim();
-  call.num_in_flight = std::max(2, context.pool->num_threads());
-  call.sums_bias = repeats_cells(call.gradients->d_bias);
+  call.sums_bias = call.gradients->d_bias.data != nullptr && repeats_cells(call.gradients->d_bias);
+  call.num_in_flight = call.sums_bias ? 1 : std::max(2, context.pool->num_threads());
   prepare_rotation(call, queries);
   call.scratch->threads.resize(at(context.pool->num_threads()));
   for (BackwardThread& thread : call.scratch->threads) {
@@ -186,10 +179,8 @@ void run(BackwardCall& call, const QueryBatch& queries) {
     call.scratch->d_slopes.assign(at(partials), 0.0);
   }
   // Tokens that no stream holds, and cells of a bias that no pair reaches.
-  for (const auto* view : {&call.gradients->d_q, &call.gradients->d_k, &call.gradients->d_v}) {
-    clear(*view, *context.pool);
-  }
-  if (call.gradients->d_bias.data != nullptr) clear(call.gradients->d_bias, *context.pool);
+  const AttentionGradients& to = *call.gradients;
+  for (const auto* view : {&to.d_q, &to.d_k, &to.d_v, &to.d_bias}) clear(*view, *context.pool);
   call.scratch->d_sinks.assign(call.gradients->d_sink_logits.size(), 0.0);
   call.scratch->wave.next_slope = 0;
   for (std::int64_t unit = 0; unit < num_units(call);) {

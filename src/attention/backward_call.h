@@ -13,7 +13,8 @@ struct BackwardCall : AttentionCall {
   BackwardScratch* scratch = nullptr;
   float scale = 0.0F;  ///< of the dot products
   int padded_qk_dim = 0;
-  int num_in_flight = 1;   ///< units whose tiles are taken in turn; no bit depends on it
+  /// Units whose tiles are taken in turn. No bit depends on it, but those of summed cells: 1 for them.
+  int num_in_flight = 1;
   bool sums_bias = false;  ///< d_bias repeats cells: everything in one order, on one thread
 };
 
@@ -30,7 +31,7 @@ void finish_shares(const BackwardCall& call, const RowBlock& block);
 /// One key tile against all its rows: writes d_k and d_v of its keys, adds to the d_q of the blocks.
 void run_key_tile(const BackwardCall& call, const KeyTileItem& item, BackwardThread& thread);
 /// d_q of one block to the caller's array: the scale, and the rotation back.
-void finish_block(const BackwardCall& call, const RowBlock& block, BackwardThread& thread);
+void finish_block(const BackwardCall& call, const RowBlock& block);
 
 /// rowsum(dO * O) - d_lse of one row; a row that saw nothing has only its d_lse.
 [[nodiscard]] double row_delta(const BackwardCall& call, std::int64_t q_row, int head);

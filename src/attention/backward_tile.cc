@@ -1,12 +1,12 @@
 // One key tile of one key head against every block of rows that sees it. Everything that decides bits of the
 // backward is here or in kernels: the five products, their order, and when d_q may be added to.
 #include <algorithm>
-#include <limits>
+#include <span>
 
 #include "attention/backward_call.h"
 #include "attention/logits.h"
+#include "attention/tile_rows.h"
 #include "attention/tile_walk.h"
-#include "sightline/kernels/page_layout.h"
 
 namespace sightline {
 
@@ -16,25 +16,17 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 constexpr int kMaxGroups = kMaxRows / kernels::kGroupRows;
 
-bool is_finite(float x) { return std::abs(x) <= std::numeric_limits<float>::max(); }
-
-// [128 rows][dim] to chunks of [dim][16].
-void to_key_layout(const kernels::KernelTable& table, const float* const* rows, int dims, float* to) {
-  for (int chunk = 0; chunk < kTileKeys; chunk += kernels::kChunkKeys) {
-    table.pack_columns(rows + chunk, kernels::kChunkKeys, dims,
-                       to + static_cast<std::ptrdiff_t>(chunk) * dims);
+// A row of d_q or d_k, summed before the scale and after the rotation, as the caller has it: `row` is
+// overwritten.
+void write_gradient(const RopeTable& rope, std::int64_t token, std::span<float> row, float scale, float* to,
+                    std::int64_t stride) {
+  for (float& x : row) x = x * scale + 0.0F;
+  if (rope.active()) {
+    kernels::rotate_head_back(rope.pairs(), rope.cos(token), rope.sin(token), row.data(), 1, row.data(), 1);
   }
-}
-
-// The same to chunks of [padded / 16][16 keys][16 dims].
-void to_value_layout(const float* const* rows, int dims, const PageLayout& layout, float* to) {
-  for (int t = 0; t < kTileKeys; ++t) {
-    for (int i = 0; i < layout.padded_v_dim(); i += kPageLanes) {
-      float* block = to + layout.value_offset(StorageType::kF32, t, i);
-      const int count = std::clamp(dims - i, 0, kPageLanes);
-      std::copy_n(rows[t] + i, count, block);
-      std::fill(block + count, block + kPageLanes, 0.0F);
-    }
+  for (const float x : row) {
+    *to = x;
+    to += stride;
   }
 }
 
@@ -67,7 +59,7 @@ class KeyTileRun {
         v_dims_(call.spec->heads.v_head_dim) {}
 
   void run() {
-    pack_tile();
+    pack_keys();
     pack_values();
     std::fill_n(thread_.d_keys.data(), static_cast<std::ptrdiff_t>(dims_) * kTileKeys, 0.0F);
     std::fill_n(thread_.d_values.data(), static_cast<std::ptrdiff_t>(v_dims_) * kTileKeys, 0.0F);
@@ -77,7 +69,7 @@ class KeyTileRun {
 
   // Sums of e^(logit - lse) of the rows of far blocks.
   void sum() {
-    pack_tile();
+    pack_keys();
     for_blocks([&](const RowBlock& block, const TileRun& run, Turn turn) {
       if (block.far) sum_block(block, run, turn);
     });
@@ -112,35 +104,23 @@ class KeyTileRun {
     }
   }
 
-  // The tile's keys or values, zeros where there is none.
-  void gather(int dims, decltype(read_key)* read, const float** rows) {
-    for (int t = 0; t < kTileKeys; ++t) {
-      const std::int64_t row = key_row(t);
-      float* buffer = thread_.rows.data() + static_cast<std::ptrdiff_t>(t) * dims;
-      if (row < 0) std::fill_n(buffer, dims, 0.0F);
-      rows[t] = row < 0 ? buffer : read(call_, stream_, row, unit_.kv_head, buffer);
-    }
-  }
-
-  void pack_tile() {
+  void pack_keys() {
     const float* rows[kTileKeys];
-    gather(dims_, read_key, rows);
-    to_key_layout(*call_.table, rows, dims_, thread_.keys.data());
-    to_value_layout(rows, dims_, key_rows_layout(), thread_.key_rows.data());
-    keys_flagged_ = !std::all_of(
-        thread_.keys.data(), thread_.keys.data() + static_cast<std::ptrdiff_t>(dims_) * kTileKeys, is_finite);
+    gather_tile(call_, stream_, tile_, unit_.kv_head, dims_, read_key, thread_.rows.data(), rows);
+    rows_to_keys(*call_.table, rows, dims_, thread_.keys.data());
+    rows_to_values(rows, dims_, thread_.key_rows.data());
+    keys_flagged_ = !all_finite(thread_.keys.data(), static_cast<std::int64_t>(dims_) * kTileKeys);
   }
 
   void pack_values() {
     const float* rows[kTileKeys];
-    gather(v_dims_, read_value, rows);
-    to_key_layout(*call_.table, rows, v_dims_, thread_.values.data());
+    gather_tile(call_, stream_, tile_, unit_.kv_head, v_dims_, read_value, thread_.rows.data(), rows);
+    rows_to_keys(*call_.table, rows, v_dims_, thread_.values.data());
   }
 
   [[nodiscard]] std::int64_t key_row(int key) const {
     return stream_.key_rows[at(static_cast<std::int64_t>(tile_) * kTileKeys + key)];
   }
-  [[nodiscard]] PageLayout key_rows_layout() const { return {kTileKeys, dims_, dims_}; }
   [[nodiscard]] bool has_bias() const { return call_.extras->bias.data != nullptr; }
 
   void sum_block(const RowBlock& block, const TileRun& run, Turn turn) {
@@ -261,14 +241,6 @@ class KeyTileRun {
     }
   }
 
-  [[nodiscard]] bool needs_care(bool flagged, const WorkItem& item, const kernels::GroupRange* groups) const {
-    if (!flagged) return false;
-    const int num_groups = (item.num_rows() + kernels::kGroupRows - 1) / kernels::kGroupRows;
-    return std::any_of(groups, groups + num_groups, [](const kernels::GroupRange& g) {
-      return !g.all_visible || g.chunk_begin > 0 || g.chunk_end < kernels::kTileChunks;
-    });
-  }
-
   void add_outer(const RowBlock& block, const kernels::GroupRange* groups, const float* x, int dims,
                  const float* w, float* out) {
     kernels::OuterArgs args;
@@ -277,7 +249,7 @@ class KeyTileRun {
     args.num_rows = block.item.num_rows();
     args.w = w;
     args.groups = groups;
-    if (needs_care(block.flagged, block.item, groups)) args.words = thread_.words.data();
+    if (block.flagged) args.words = thread_.words.data();
     args.out = out;
     call_.table->attention_outer(args);
   }
@@ -292,7 +264,7 @@ class KeyTileRun {
                        static_cast<std::ptrdiff_t>(c) * kernels::kChunkKeys * call_.padded_qk_dim;
     }
     args.groups = groups;
-    if (needs_care(keys_flagged_, block.item, groups)) {
+    if (keys_flagged_ && has_unseen_pairs(block.item.num_rows(), groups)) {
       ++thread_.tiles_careful;
       args.words = thread_.words.data();
     }
@@ -341,19 +313,18 @@ class KeyTileRun {
 
   // d_k and d_v of the tile's keys to the caller's arrays.
   void finish() {
-    const RopeTable& rope = call_.context->kv_rope;
-    float* row = thread_.rows.data();
+    const auto& d_k = call_.gradients->d_k;
+    const auto& d_v = call_.gradients->d_v;
+    const std::span<float> row(thread_.rows.data(), at(dims_));
     for (int t = 0; t < kTileKeys; ++t) {
       const std::int64_t kv_row = key_row(t);
       if (kv_row < 0) continue;
-      for (int i = 0; i < dims_; ++i) row[i] = thread_.d_keys[at(i * kTileKeys + t)] * call_.scale + 0.0F;
-      if (rope.active())
-        kernels::rotate_head_back(rope.pairs(), rope.cos(kv_row), rope.sin(kv_row), row, 1, row, 1);
-      const auto& d_k = call_.gradients->d_k;
-      for (int i = 0; i < dims_; ++i) d_k(kv_row, unit_.kv_head, i) = row[i];
-      const auto& d_v = call_.gradients->d_v;
+      for (int i = 0; i < dims_; ++i) row[at(i)] = thread_.d_keys[at(i * kTileKeys + t)];
+      write_gradient(call_.context->kv_rope, kv_row, row, call_.scale, &d_k(kv_row, unit_.kv_head, 0),
+                     d_k.strides[2]);
+      float* to = &d_v(kv_row, unit_.kv_head, 0);
       for (int i = 0; i < v_dims_; ++i)
-        d_v(kv_row, unit_.kv_head, i) = thread_.d_values[at(i * kTileKeys + t)] + 0.0F;
+        to[i * d_v.strides[2]] = thread_.d_values[at(i * kTileKeys + t)] + 0.0F;
     }
   }
 
@@ -378,18 +349,14 @@ void sum_key_tile(const BackwardCall& call, const KeyTileItem& item, BackwardThr
   KeyTileRun(call, item, thread).sum();
 }
 
-void finish_block(const BackwardCall& call, const RowBlock& block, BackwardThread& thread) {
+void finish_block(const BackwardCall& call, const RowBlock& block) {
   const KeyStream& stream = call.plan->streams[at(block.item.stream)];
-  const RopeTable& rope = call.context->q_rope;
-  const int dims = call.spec->heads.qk_head_dim;
-  float* row = thread.rows.data();
+  const auto& d_q = call.gradients->d_q;
   for (int r = 0; r < block.item.num_rows(); ++r) {
     const std::int64_t q_row = stream.q_rows[at(block.item.query_of(r))];
-    const float* from = call.scratch->wave.d_q.data() + (block.first_row + r) * call.padded_qk_dim;
-    for (int i = 0; i < dims; ++i) row[i] = from[i] * call.scale + 0.0F;
-    if (rope.active())
-      kernels::rotate_head_back(rope.pairs(), rope.cos(q_row), rope.sin(q_row), row, 1, row, 1);
-    for (int i = 0; i < dims; ++i) call.gradients->d_q(q_row, block.item.head_of(r), i) = row[i];
+    float* row = call.scratch->wave.d_q.data() + (block.first_row + r) * call.padded_qk_dim;
+    write_gradient(call.context->q_rope, q_row, {row, at(call.spec->heads.qk_head_dim)}, call.scale,
+                   &d_q(q_row, block.item.head_of(r), 0), d_q.strides[2]);
   }
 }
 

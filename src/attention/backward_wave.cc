@@ -6,6 +6,7 @@
 
 #include "attention/backward_call.h"
 #include "attention/pack_rows.h"
+#include "attention/tile_rows.h"
 #include "sightline/kernels/page_layout.h"
 
 namespace sightline {
@@ -22,11 +23,9 @@ std::int64_t whole_groups(std::int64_t rows) {
   return (rows + kernels::kGroupRows - 1) / kernels::kGroupRows * kernels::kGroupRows;
 }
 
-std::size_t padded(int dim) {
-  return static_cast<std::size_t>((dim + kPageLanes - 1) / kPageLanes * kPageLanes);
-}
+std::size_t padded(int dim) { return at(PageLayout{.v_head_dim = dim}.padded_v_dim()); }
 
-// Floats of one row of a wave.
+// Floats of one row of a wave: q, dO, d_q, then lse, share, delta and a sum in double.
 std::int64_t row_floats(const BackwardCall& call) {
   return call.spec->heads.qk_head_dim + call.spec->heads.v_head_dim + call.padded_qk_dim + 5;
 }
@@ -38,34 +37,17 @@ std::int64_t wave_floats(const BackwardCall& call) {
          call.plan->num_kv_tokens * heads.num_kv_heads * (heads.qk_head_dim + heads.v_head_dim);
 }
 
-void add_blocks(const KeyStream& stream, const HeadSpec& heads, std::int32_t stream_idx, std::int32_t kv_head,
+void add_blocks(const AttentionPlan::Impl& plan, std::int32_t stream, std::int32_t kv_head,
                 BackwardWave& wave) {
-  const int group = heads.group_size();
-  const int per_tile = stream.map.tile().q;
-  for (std::int64_t q_tile = 0; q_tile < stream.map.num_q_tiles(); ++q_tile) {
-    for (int head = 0; head < group; head += kMaxRows) {
+  for (std::int64_t q_tile = 0; q_tile < plan.streams[at(stream)].map.num_q_tiles(); ++q_tile) {
+    for (int head = 0; head < plan.heads.group_size(); head += kMaxRows) {
       RowBlock block;
-      block.item.stream = stream_idx;
-      block.item.kv_head = kv_head;
-      block.item.q_begin = static_cast<std::int32_t>(q_tile * per_tile);
-      block.item.q_end =
-          static_cast<std::int32_t>(std::min<std::int64_t>(stream.map.num_q(), (q_tile + 1) * per_tile));
-      block.item.head_begin = kv_head * group + head;
-      block.item.head_end = kv_head * group + std::min(group, head + kMaxRows);
+      block.item = item_rows(plan, stream, q_tile, kv_head, head);
       block.first_row = wave.num_rows;
       wave.num_rows += whole_groups(block.item.num_rows());
       wave.blocks.push_back(block);
     }
   }
-}
-
-// True where an entry is NaN or infinite.
-bool has_non_finite(const float* data, std::int64_t count) {
-  unsigned flagged = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    flagged |= std::abs(data[i]) <= std::numeric_limits<float>::max() ? 0U : 1U;
-  }
-  return flagged != 0;
 }
 
 }  // namespace
@@ -156,7 +138,7 @@ std::int64_t plan_wave(const BackwardCall& call, std::int64_t next_unit, Backwar
     const std::int64_t rows = static_cast<std::int64_t>(stream.q_rows.size()) * heads.group_size();
     if (!wave.units.empty() && wave.num_rows + rows > max_rows) break;
     BackwardUnit added{stream_idx, kv_head, static_cast<std::int32_t>(wave.blocks.size()), 0, 0};
-    add_blocks(stream, heads, stream_idx, kv_head, wave);
+    add_blocks(*call.plan, stream_idx, kv_head, wave);
     added.block_end = static_cast<std::int32_t>(wave.blocks.size());
     added.first_slope = wave.next_slope;
     wave.next_slope += stream.num_tiles() * heads.group_size();
@@ -207,8 +189,7 @@ void pack_block(const BackwardCall& call, RowBlock& block, BackwardThread& threa
   float* d_out = wave.d_out.data() + block.first_row * heads.v_head_dim;
   pack_rows(*call.table, stream, block.item, call.q, &call.context->q_rope, thread.rows.data(), q);
   pack_rows(*call.table, stream, block.item, call.upstream->d_out, nullptr, thread.rows.data(), d_out);
-  block.flagged =
-      has_non_finite(q, rows * heads.qk_head_dim) || has_non_finite(d_out, rows * heads.v_head_dim);
+  block.flagged = !all_finite(q, rows * heads.qk_head_dim) || !all_finite(d_out, rows * heads.v_head_dim);
   std::fill_n(wave.d_q.data() + block.first_row * call.padded_qk_dim, rows * call.padded_qk_dim, 0.0F);
   for (int r = 0; r < block.item.num_rows(); ++r) {
     const std::int64_t q_row = stream.q_rows[at(block.item.query_of(r))];

@@ -49,12 +49,6 @@ struct TileOperands {
 
 /// Brings keys and values of streams that are not in place to packed tiles; sets stats.bytes_packed.
 void pack_streams(const ForwardCall& call);
-/// One key, rotated as the spec says, or one value: where it lies when there is nothing to do, else in
-/// `buffer` [qk_head_dim] or [v_head_dim].
-[[nodiscard]] const float* read_key(const AttentionCall& call, const KeyStream& stream, std::int64_t row,
-                                    int head, float* buffer);
-[[nodiscard]] const float* read_value(const AttentionCall& call, const KeyStream& stream, std::int64_t row,
-                                      int head, float* buffer);
 /// The operands of a tile; pages that are not plain f32, rotated, are widened and rotated into `scratch`.
 [[nodiscard]] TileOperands tile_operands(const ForwardCall& call, const KeyStream& stream, std::int64_t tile,
                                          int kv_head, ThreadScratch& scratch);

@@ -22,7 +22,7 @@ struct ScratchNeeds {
 struct ThreadScratch {
   AlignedBuffer<float> q;        ///< [12 groups][qk_head_dim][12]
   AlignedBuffer<float> q_first;  ///< the same, for the first keys under kInCache
-  AlignedBuffer<float> head;     ///< rows on their way to packed form: [16][qk_head_dim] or [padded_v_dim]
+  AlignedBuffer<float> head;     ///< rows on their way to packed form, [128][widest head]
   AlignedBuffer<float> scores;   ///< [kMaxRows][128]
   AlignedBuffer<float> scores_first;
   AlignedBuffer<float> out;    ///< [kMaxRows][padded_v_dim], of the split being run

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "attention/call.h"
+#include "attention/tile_rows.h"
 #include "sightline/base/half.h"
 
 namespace sightline {
@@ -12,111 +13,6 @@ namespace sightline {
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-float element(const void* data, StorageType type, std::size_t offset) {
-  return type == StorageType::kF32 ? static_cast<const float*>(data)[offset]
-                                   : to_f32(static_cast<const Bf16*>(data)[offset]);
-}
-
-}  // namespace
-
-const float* read_key(const AttentionCall& call, const KeyStream& stream, std::int64_t row, int head,
-                      float* buffer) {
-  const int dims = call.spec->heads.qk_head_dim;
-  bool rotates = call.context->kv_rope.active();
-  std::int64_t rope_row = row;
-  if (call.contiguous != nullptr) {
-    const auto& k = call.contiguous->k;
-    const float* from = k.data + row * k.strides[0] + head * k.strides[1];
-    if (k.strides[2] == 1 && !rotates) return from;
-    gather_row(from, k.strides[2], dims, buffer);
-  } else {
-    const KvView& view = call.paged->views[at(stream.sequence)];
-    const int page_size = view.layout.page_size;
-    const void* keys = view.page(row / page_size, head).keys;
-    for (int i = 0; i < dims; ++i) {
-      const auto offset = view.layout.key_offset(view.key_type, static_cast<int>(row % page_size), i);
-      buffer[i] = element(keys, view.key_type, offset);
-    }
-    rotates = rotates && view.stage == CacheStage::kBeforeRotation;
-    rope_row += call.plan->slot_offsets[at(stream.sequence)];
-  }
-  if (rotates) {
-    const RopeTable& rope = call.context->kv_rope;
-    kernels::rotate_head(rope.pairs(), rope.cos(rope_row), rope.sin(rope_row), buffer, 1, buffer, 1);
-  }
-  return buffer;
-}
-
-const float* read_value(const AttentionCall& call, const KeyStream& stream, std::int64_t row, int head,
-                        float* buffer) {
-  const int dims = call.spec->heads.v_head_dim;
-  if (call.contiguous != nullptr) {
-    const auto& v = call.contiguous->v;
-    const float* from = v.data + row * v.strides[0] + head * v.strides[1];
-    if (v.strides[2] == 1) return from;
-    gather_row(from, v.strides[2], dims, buffer);
-    return buffer;
-  }
-  const KvView& view = call.paged->views[at(stream.sequence)];
-  const int page_size = view.layout.page_size;
-  const void* values = view.page(row / page_size, head).values;
-  for (int i = 0; i < dims; ++i) {
-    const auto offset = view.layout.value_offset(view.value_type, static_cast<int>(row % page_size), i);
-    buffer[i] = element(values, view.value_type, offset);
-  }
-  return buffer;
-}
-
-namespace {
-
-// 16 keys at a time, so that the transposed writes are whole lines. `buffer` [16][qk_head_dim].
-void pack_keys(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* buffer,
-               float* to) {
-  const int dims = call.spec->heads.qk_head_dim;
-  const std::int64_t* rows = stream.key_rows.data() + tile * kTileKeys;
-  for (int chunk = 0; chunk < kTileKeys; chunk += kernels::kChunkKeys) {
-    const float* keys[kernels::kChunkKeys];
-    for (int t = 0; t < kernels::kChunkKeys; ++t) {
-      float* key = buffer + static_cast<std::ptrdiff_t>(t) * dims;
-      if (rows[chunk + t] >= 0) {
-        keys[t] = read_key(call, stream, rows[chunk + t], head, key);
-      } else {
-        std::fill_n(key, dims, 0.0F);
-        keys[t] = key;
-      }
-    }
-    call.table->pack_columns(keys, kernels::kChunkKeys, dims, to + static_cast<std::ptrdiff_t>(chunk) * dims);
-  }
-}
-
-// Exponent bits, so that a loop over it is vectors and not a chain of additions.
-bool is_finite(float x) { return (std::bit_cast<std::uint32_t>(x) & 0x7f800000U) != 0x7f800000U; }
-
-// True when a value is not finite. `buffer` [v_head_dim].
-bool pack_values(const ForwardCall& call, const KeyStream& stream, std::int64_t tile, int head, float* buffer,
-                 float* to) {
-  const int dims = call.spec->heads.v_head_dim;
-  const PageLayout layout = call.packed_layout();
-  const std::int64_t* rows = stream.key_rows.data() + tile * kTileKeys;
-  unsigned flagged = 0;
-  for (int t = 0; t < kTileKeys; ++t) {
-    const int filled = rows[t] >= 0 ? dims : 0;
-    const float* value = filled > 0 ? read_value(call, stream, rows[t], head, buffer) : buffer;
-    for (int i = 0; i < filled; ++i) flagged |= is_finite(value[i]) ? 0U : 1U;
-    for (int i = 0; i < call.padded_v_dim; i += kPageLanes) {
-      float* block = to + layout.value_offset(StorageType::kF32, t, i);
-      const int count = std::clamp(filled - i, 0, kPageLanes);
-      if (count == kPageLanes) {
-        std::memcpy(block, value + i, kPageLanes * sizeof(float));  // a size the compiler knows
-      } else {
-        std::copy_n(value + i, count, block);
-        std::fill(block + count, block + kPageLanes, 0.0F);
-      }
-    }
-  }
-  return flagged != 0;
-}
 
 std::int64_t valid_keys(const KeyStream& stream, std::int64_t tile) {
   const auto* rows = stream.key_rows.data() + tile * kTileKeys;
@@ -144,19 +40,23 @@ PackSizes pack_sizes(const ForwardCall& call) {
 
 void pack_tile(const ForwardCall& call, std::int64_t packed_tile, ThreadScratch& scratch) {
   AttentionContext::Impl& context = *call.context;
+  const HeadSpec& heads = call.spec->heads;
   const KeyStream& stream = stream_of_tile(*call.plan, packed_tile);
   const std::int64_t tile = packed_tile - stream.packed_tile;
   const PackSizes sizes = pack_sizes(call);
+  const float* rows[kTileKeys];
   for (int head = 0; head < call.key_heads; ++head) {
-    pack_keys(call, stream, tile, head, scratch.head.data(),
-              context.packed_keys.data() + (packed_tile * call.key_heads + head) * sizes.keys);
+    gather_tile(call, stream, tile, head, heads.qk_head_dim, read_key, scratch.head.data(), rows);
+    rows_to_keys(*call.table, rows, heads.qk_head_dim,
+                 context.packed_keys.data() + (packed_tile * call.key_heads + head) * sizes.keys);
   }
   for (int head = 0; head < call.value_heads; ++head) {
     const std::int64_t idx = packed_tile * call.value_heads + head;
-    context.flags[at(idx)] = pack_values(call, stream, tile, head, scratch.head.data(),
-                                         context.packed_values.data() + idx * sizes.values)
-                                 ? 1
-                                 : 0;
+    gather_tile(call, stream, tile, head, heads.v_head_dim, read_value, scratch.head.data(), rows);
+    rows_to_values(rows, heads.v_head_dim, context.packed_values.data() + idx * sizes.values);
+    const bool finite = std::all_of(rows, rows + kTileKeys,
+                                    [&](const float* row) { return all_finite(row, heads.v_head_dim); });
+    context.flags[at(idx)] = finite ? 0 : 1;
   }
 }
 

@@ -44,20 +44,14 @@ Result<VisibilityMap> build_map(const AttentionSpec& spec, const MaskTables& tab
 void add_items(const HeadSpec& heads, std::int32_t stream_idx, std::int64_t q_tile, std::int32_t kv_head,
                AttentionPlan::Impl& plan) {
   const KeyStream& stream = plan.streams[at(stream_idx)];
-  WorkItem item;
-  item.stream = stream_idx;
-  item.kv_head = kv_head;
-  const int per_item = queries_per_item(heads);
-  item.q_begin = static_cast<std::int32_t>(q_tile * per_item);
-  item.q_end = static_cast<std::int32_t>(std::min<std::int64_t>(stream.map.num_q(), (q_tile + 1) * per_item));
-  std::vector<std::pair<std::int64_t, WorkItem>> splits;  // by split number
+  std::vector<std::pair<std::int64_t, WorkItem>> splits;  // by split number: tiles and cost
   std::int64_t tiles = 0;
   for (const TileRun& run : stream.map.runs(q_tile)) {
     tiles += run.kv_tile_end - run.kv_tile_begin;
     for (std::int32_t tile = run.kv_tile_begin; tile < run.kv_tile_end; ++tile) {
       const std::int64_t split = stream.tiles[at(tile)] / kSplitTiles;
       if (splits.empty() || splits.back().first != split) {
-        splits.emplace_back(split, item);
+        splits.emplace_back(split, WorkItem{});
         splits.back().second.tile_begin = tile;
       }
       splits.back().second.tile_end = tile + 1;
@@ -65,8 +59,7 @@ void add_items(const HeadSpec& heads, std::int32_t stream_idx, std::int64_t q_ti
     }
   }
   for (int head = 0; head < heads.group_size(); head += kMaxRows) {
-    item.head_begin = kv_head * heads.group_size() + head;
-    item.head_end = kv_head * heads.group_size() + std::min(heads.group_size(), head + kMaxRows);
+    WorkItem item = item_rows(plan, stream_idx, q_tile, kv_head, head);
     item.tile_begin = splits.empty() ? 0 : splits.front().second.tile_begin;
     item.tile_end = splits.empty() ? 0 : splits.back().second.tile_end;
     item.cost = tiles * item.num_rows();
@@ -141,6 +134,21 @@ AttentionPlan::Impl start_plan(const AttentionSpec& spec, const QueryBatch& quer
 }
 
 }  // namespace
+
+WorkItem item_rows(const AttentionPlan::Impl& plan, std::int32_t stream, std::int64_t q_tile,
+                   std::int32_t kv_head, int head) {
+  const VisibilityMap& map = plan.streams[at(stream)].map;
+  const std::int64_t per_tile = map.tile().q;
+  const int group = plan.heads.group_size();
+  WorkItem item;
+  item.stream = stream;
+  item.kv_head = kv_head;
+  item.q_begin = static_cast<std::int32_t>(q_tile * per_tile);
+  item.q_end = static_cast<std::int32_t>(std::min(map.num_q(), (q_tile + 1) * per_tile));
+  item.head_begin = kv_head * group + head;
+  item.head_end = kv_head * group + std::min(group, head + kMaxRows);
+  return item;
+}
 
 Result<AttentionPlan> plan_attention(const AttentionSpec& spec, const QueryBatch& queries,
                                      const ContiguousKv& kv, const AttentionExtras& extras) {

@@ -83,6 +83,10 @@ struct AttentionPlan::Impl {
   std::int64_t pairs_visible = 0;            ///< times query heads
 };
 
+/// The rows of one item, without its tiles: queries of one tile of the stream's map x at most kMaxRows query
+/// heads of `kv_head`, from the group's `head` on.
+[[nodiscard]] WorkItem item_rows(const AttentionPlan::Impl& plan, std::int32_t stream, std::int64_t q_tile,
+                                 std::int32_t kv_head, int head);
 /// Fills streams (all but the map) from caller's arrays.
 [[nodiscard]] Result<void> order_contiguous(const AttentionSpec& spec, const QueryBatch& queries,
                                             const ContiguousKv& kv, AttentionPlan::Impl& plan);

@@ -169,15 +169,9 @@ class ItemRun {
     args.padded_v_dim = call_.padded_v_dim;
     std::copy_n(operands.values, kernels::kTileChunks, args.values);
     args.groups = groups;
-    if (operands.values_flagged) {
-      const int num_groups = (num_rows_ + kernels::kGroupRows - 1) / kernels::kGroupRows;
-      const bool careful = std::any_of(groups, groups + num_groups, [](const kernels::GroupRange& g) {
-        return g.chunk_begin < g.chunk_end && !g.all_visible;
-      });
-      if (careful) {
-        ++scratch_.tiles_careful;
-        args.words = scratch_.words.data();
-      }
+    if (operands.values_flagged && has_unseen_pairs(num_rows_, groups)) {
+      ++scratch_.tiles_careful;
+      args.words = scratch_.words.data();
     }
     args.rescale = rescale_;
     args.out = split_.out;

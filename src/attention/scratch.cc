@@ -12,7 +12,7 @@ void ThreadScratch::reserve(const HeadSpec& heads, ScratchNeeds needs) {
   const auto v_dims = static_cast<std::size_t>(PageLayout{.v_head_dim = heads.v_head_dim}.padded_v_dim());
   q.reserve_discard(kMaxRows * dims);
   q_first.reserve_discard(needs.has_first ? kMaxRows * dims : 0);
-  head.reserve_discard(std::max(kernels::kChunkKeys * dims, v_dims));
+  head.reserve_discard(kTileKeys * std::max(dims, v_dims));
   scores.reserve_discard(kMaxRows * kTileKeys);
   scores_first.reserve_discard(needs.has_first ? kMaxRows * kTileKeys : 0);
   out.reserve_discard(kMaxRows * v_dims);

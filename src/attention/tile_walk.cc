@@ -109,4 +109,11 @@ std::int64_t trim_groups(int num_rows, const std::uint64_t* words, kernels::Grou
   return pairs;
 }
 
+bool has_unseen_pairs(int num_rows, const kernels::GroupRange* groups) {
+  const int num_groups = (num_rows + kernels::kGroupRows - 1) / kernels::kGroupRows;
+  return std::any_of(groups, groups + num_groups, [](const kernels::GroupRange& g) {
+    return g.chunk_begin < g.chunk_end && !g.all_visible;
+  });
+}
+
 }  // namespace sightline

@@ -40,5 +40,7 @@ class TileWalk {
 
 /// Each group's stretch of the tile from the words of its rows; returns pairs whose score is computed.
 std::int64_t trim_groups(int num_rows, const std::uint64_t* words, kernels::GroupRange* groups);
+/// Some group has a chunk in which not every row sees every key.
+[[nodiscard]] bool has_unseen_pairs(int num_rows, const kernels::GroupRange* groups);
 
 }  // namespace sightline

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/backward.h"
+#include "attention/grid.h"
 #include "sightline/base/rng.h"
 
 namespace sightline::test {
@@ -20,7 +21,9 @@ class AttentionBackwardTest : public ::testing::TestWithParam<const kernels::Ker
 
   void expect_rule(const Batch& batch, const std::string& what) const {
     const Upstream up = random_upstream(batch, 99);
-    EXPECT_TRUE(within_gradient_rule(batch, up, run_backward(batch, up, options()).gradients)) << what;
+    const BackwardRun run = run_backward(batch, up, options());
+    EXPECT_EQ(run.error, "") << what;
+    EXPECT_TRUE(within_gradient_rule(batch, up, run.gradients)) << what;
   }
 };
 
@@ -55,41 +58,11 @@ TEST_P(AttentionBackwardTest, LengthsAcrossBlocksAndTiles) {
 }
 
 TEST_P(AttentionBackwardTest, EveryScoreFeature) {
-  const auto base = make_spec(4, 2, 32, 16);
-  std::vector<std::pair<std::string, AttentionSpec>> specs;
-  const auto add = [&](const char* name, auto change) {
-    specs.emplace_back(name, base);
-    change(specs.back().second);
-  };
-  add("scale", [](AttentionSpec& s) { s.score.softmax_scale = 0.37; });
-  add("scale 0", [](AttentionSpec& s) { s.score.softmax_scale = 0.0; });
-  add("negative scale", [](AttentionSpec& s) { s.score.softmax_scale = -0.2; });
-  add("large scale", [](AttentionSpec& s) { s.score.softmax_scale = 40.0; });
-  add("softcap", [](AttentionSpec& s) { s.score.logit_softcap = 3.0; });
-  add("softcap 50", [](AttentionSpec& s) { s.score.logit_softcap = 50.0; });
-  add("alibi", [](AttentionSpec& s) { s.score.alibi_slopes = alibi_slopes(4); });
-  add("sinks", [](AttentionSpec& s) { s.score.sink_logits = {0.5, -3.0, 8.0, 0.0}; });
-  add("dropout", [](AttentionSpec& s) { s.score.dropout = {0.3, 7, 2}; });
-  add("all",
-      [](AttentionSpec& s) { s.score = {0.2, 5.0, alibi_slopes(4), {1.0, 2.0, -1.0, 0.0}, {0.1, 3, 1}}; });
-  for (const auto& [name, spec] : specs) {
-    Batch batch;
-    batch.spec = spec;
-    add_sequence(batch, 40, 200, 5);
-    add_sequence(batch, 1, 130, 6);
-    expect_rule(batch, name);
-  }
+  for (const auto& [name, batch] : every_score_feature()) expect_rule(batch, name);
 }
 
 TEST_P(AttentionBackwardTest, BiasAlsoMinusInfinity) {
-  Batch batch;
-  batch.spec = make_spec(2, 1, 16, 16);
-  add_sequence(batch, 30, 140, 8);
-  Rng rng(9);
-  for (std::int64_t i = 0; i < 2 * 30 * 140; ++i) {
-    batch.bias.push_back(rng.next_below(4) == 0 ? -HUGE_VALF : static_cast<float>(rng.next_normal()));
-  }
-  for (std::int64_t j = 0; j < 140; ++j) batch.bias[at((30 + 7) * 140 + j)] = -HUGE_VALF;
+  const Batch batch = bias_that_hides();
   const Upstream up = random_upstream(batch, 99);
   const Gradients got = run_backward(batch, up, options()).gradients;
   EXPECT_TRUE(within_gradient_rule(batch, up, got));
@@ -117,67 +90,10 @@ TEST_P(AttentionBackwardTest, EveryRopeVariant) {
   }
 }
 
-struct MaskedTokens {
-  std::vector<TokenCoord> coords;
-  std::vector<std::uint8_t> dense;
-  std::vector<std::int32_t> nodes;
-  std::vector<std::int32_t> parent;
-  MaskTables tables;
-};
-
-MaskedTokens masked_tokens() {
-  MaskedTokens t;
-  Rng rng(77);
-  for (std::int64_t i = 0; i < 260; ++i) {
-    TokenCoord c;
-    c.segment = static_cast<std::int32_t>(i / 90);
-    c.segment_start = i / 90 * 90;
-    c.pos = i;
-    c.span = i % 50 < 12 ? static_cast<std::int32_t>(i / 50 + 1) : 0;
-    c.flags = rng.next_below(8) == 0 ? 1 : 0;
-    c.valid = rng.next_below(20) != 0;
-    t.coords.push_back(c);
-  }
-  t.dense.resize(260 * 260);
-  for (auto& x : t.dense) x = rng.next_below(3) == 0;
-  t.nodes.assign(260, -1);
-  for (std::size_t i = 240; i < 260; ++i) {
-    t.nodes[i] = static_cast<std::int32_t>(t.parent.size());
-    t.parent.push_back(t.parent.empty() ? -1 : static_cast<std::int32_t>(rng.next_below(t.parent.size())));
-  }
-  return t;
-}
-
-constexpr const char* kMasks[] = {"all",
-                                  "none",
-                                  "causal",
-                                  "causal & window(33)",
-                                  "ahead(5)",
-                                  "causal & (window(20) | first(4))",
-                                  "causal & segment",
-                                  "segment",
-                                  "causal & chunk(32)",
-                                  "(causal | span) & window(60) & ahead(59)",
-                                  "causal & dilated(3)",
-                                  "causal & tree",
-                                  "causal | query_is(0)",
-                                  "causal & (window(16) | key_is(0))",
-                                  "dense",
-                                  "dense & causal",
-                                  "!causal",
-                                  "causal & !dense & segment"};
-
 // Every rule: the numbers, exact zeros where nothing reaches, and equal bits for 1, 2, 3 and 5 threads.
 TEST_P(AttentionBackwardTest, EveryMaskRuleWithEqualBitsForEveryThreadCount) {
-  MaskedTokens t = masked_tokens();
-  t.tables.dense = dense_view<const std::uint8_t, 2>(t.dense.data(), {260, 260});
-  t.tables.q_node = t.tables.kv_node = t.nodes;
-  t.tables.parent = t.parent;
-  for (const char* mask : kMasks) {
-    Batch batch;
-    batch.spec = make_spec(4, 2, 16, 8, mask);
-    add_sequence(batch, t.coords, t.coords, 11);
-    batch.tables = {t.tables};
+  const EveryMaskRule rules(make_spec(4, 2, 16, 8));
+  for (const auto& [mask, batch] : rules.batches()) {
     const Upstream up = random_upstream(batch, 98);
     const Gradients got = run_backward(batch, up, options(1)).gradients;
     EXPECT_TRUE(within_gradient_rule(batch, up, got)) << mask;
@@ -185,8 +101,8 @@ TEST_P(AttentionBackwardTest, EveryMaskRuleWithEqualBitsForEveryThreadCount) {
       EXPECT_TRUE(same_bits(got, run_backward(batch, up, options(threads)).gradients))
           << mask << ", " << threads << " threads";
     }
-    for (std::int64_t j = 0; j < 260; ++j) {
-      if (t.coords[at(j)].valid) continue;
+    for (std::int64_t j = 0; j < batch.num_kv(); ++j) {
+      if (batch.kv_coords[at(j)].valid) continue;
       for (int c = 0; c < 2 * 16; ++c) ASSERT_EQ(got.d_k[at(j * 2 * 16 + c)], 0.0F) << mask;
       for (int c = 0; c < 2 * 8; ++c) ASSERT_EQ(got.d_v[at(j * 2 * 8 + c)], 0.0F) << mask;
       for (int c = 0; c < 4 * 16; ++c) ASSERT_EQ(got.d_q[at(j * 4 * 16 + c)], 0.0F) << mask;
@@ -334,6 +250,79 @@ TEST_P(AttentionBackwardTest, LogitsFarFromZero) {
       expect_rule(batch, "bias and sinks " + std::to_string(distance) + (few_bits ? ", few bits" : ""));
     }
   }
+}
+
+TEST_P(AttentionBackwardTest, RefusesWhatDoesNotFitAndWritesNothing) {
+  Batch batch;
+  batch.spec = make_spec(4, 2, 16, 8);
+  add_sequence(batch, 20, 30, 5);
+  const Upstream up = random_upstream(batch, 93);
+  const auto refuses = [&](const Batch& given, const std::string& words, const ChangeArrays& change) {
+    const BackwardRun run = run_backward(given, up, options(), change);
+    EXPECT_NE(run.error.find(words), std::string::npos) << run.error;
+    for (const float x : run.gradients.d_q) ASSERT_TRUE(std::isnan(x)) << words;
+    for (const float x : run.gradients.d_k) ASSERT_TRUE(std::isnan(x)) << words;
+  };
+  refuses(batch, "d_k has a stride of 0", [](auto&, AttentionGradients& to) { to.d_k.strides[1] = 0; });
+  refuses(batch, "d_v has shape [30, 2, 7], expected [30, 2, 8]",
+          [](auto&, AttentionGradients& to) { to.d_v.shape[2] = 7; });
+  refuses(batch, "d_q has no data", [](auto&, AttentionGradients& to) { to.d_q.data = nullptr; });
+  refuses(batch, "d_out has shape [19, 4, 8], expected [20, 4, 8]",
+          [](AttentionUpstream& from, auto&) { from.d_out.shape[0] = 19; });
+  refuses(batch, "lse has no data", [](AttentionUpstream& from, auto&) { from.lse.data = nullptr; });
+  std::vector<float> four(4);
+  refuses(batch, "gradients.d_sink_logits has 4 entries, expected none",
+          [&](auto&, AttentionGradients& to) { to.d_sink_logits = four; });
+  refuses(batch, "d_bias (shaped as extras.bias) has shape [4, 20, 30], expected [0, 0, 0]",
+          [&](auto&, AttentionGradients& to) { to.d_bias = dense_view<float, 3>(four.data(), {4, 20, 30}); });
+  Batch in_cache = batch;
+  in_cache.spec.mask = *parse_mask("causal & (window(8) | first(4))");
+  in_cache.spec.rope.pairing = RopePairing::kHalfSplit;
+  in_cache.spec.rope.rotary_dim = 16;
+  in_cache.spec.rope.cache_stage = CacheStage::kBeforeRotation;
+  in_cache.spec.rope.position_policy = PositionPolicy::kInCache;
+  refuses(in_cache, "rope.position_policy = in_cache, expected text", {});
+}
+
+// Broadcast cells take the sum of what they stand for; gradients that nobody asks for are left out.
+TEST_P(AttentionBackwardTest, BroadcastBiasTakesSumsAndWhatIsNotAskedForIsLeftOut) {
+  Batch batch;
+  batch.spec = make_spec(4, 2, 16, 8);
+  batch.spec.score.sink_logits = {0.5, -3.0, 8.0, 0.0};
+  add_sequence(batch, 150, 160, 5);
+  add_sequence(batch, 20, 160, 6);
+  batch.bias.assign(at(4 * batch.num_q() * batch.max_kv()), 0.25F);
+  const Upstream up = random_upstream(batch, 92);
+  const Gradients all = run_backward(batch, up, options()).gradients;
+  const BackwardRun few = run_backward(batch, up, options(), [](auto&, AttentionGradients& to) {
+    to.d_bias = {};
+    to.d_sink_logits = {};
+  });
+  EXPECT_TRUE(same_bits(all.d_q, few.gradients.d_q));
+  EXPECT_TRUE(same_bits(all.d_k, few.gradients.d_k));
+  EXPECT_TRUE(std::isnan(few.gradients.d_sink_logits[0]));
+  const std::int64_t num_keys = batch.max_kv();
+  const BackwardRun by_key = run_backward(batch, up, options(3), [](auto&, AttentionGradients& to) {
+    to.d_bias.strides[0] = to.d_bias.strides[1] = 0;
+  });
+  for (std::int64_t j = 0; j < num_keys; ++j) {
+    double sum = 0.0;
+    double size = 0.0;
+    for (std::int64_t row = 0; row < 4 * batch.num_q(); ++row) {
+      sum += all.d_bias[at(row * num_keys + j)];
+      size += std::abs(all.d_bias[at(row * num_keys + j)]);
+    }
+    // 680 rounded additions.
+    ASSERT_NEAR(by_key.gradients.d_bias[at(j)], sum, 680 * 6e-8 * size) << j;
+  }
+  // One cell for all pairs: threads that added to it at once would lose some.
+  const auto one_cell = [&](int threads) {
+    return run_backward(batch, up, options(threads),
+                        [](auto&, AttentionGradients& to) { to.d_bias.strides = {0, 0, 0}; })
+        .gradients.d_bias[0];
+  };
+  const float alone = one_cell(1);
+  for (int i = 0; i < 5; ++i) ASSERT_EQ(one_cell(5), alone);
 }
 
 TEST_P(AttentionBackwardTest, LargeScores) {

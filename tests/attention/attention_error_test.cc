@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "attention/batch.h"
+#include "attention/grid.h"
 #include "sightline/base/rng.h"
 
 namespace sightline::test {
@@ -38,43 +39,11 @@ TEST_P(AttentionErrorTest, EveryGroupSize) {
 }
 
 TEST_P(AttentionErrorTest, EveryScoreFeature) {
-  const auto base = make_spec(4, 2, 32, 16);
-  std::vector<std::pair<std::string, AttentionSpec>> specs;
-  const auto add = [&](const char* name, auto change) {
-    specs.emplace_back(name, base);
-    change(specs.back().second);
-  };
-  add("scale", [](AttentionSpec& s) { s.score.softmax_scale = 0.37; });
-  add("scale 0", [](AttentionSpec& s) { s.score.softmax_scale = 0.0; });
-  add("negative scale", [](AttentionSpec& s) { s.score.softmax_scale = -0.2; });
-  add("large scale", [](AttentionSpec& s) { s.score.softmax_scale = 40.0; });
-  add("softcap", [](AttentionSpec& s) { s.score.logit_softcap = 3.0; });
-  add("softcap 50", [](AttentionSpec& s) { s.score.logit_softcap = 50.0; });
-  add("alibi", [](AttentionSpec& s) { s.score.alibi_slopes = alibi_slopes(4); });
-  add("sinks", [](AttentionSpec& s) { s.score.sink_logits = {0.5, -3.0, 8.0, 0.0}; });
-  add("dropout", [](AttentionSpec& s) { s.score.dropout = {0.3, 7, 2}; });
-  add("all",
-      [](AttentionSpec& s) { s.score = {0.2, 5.0, alibi_slopes(4), {1.0, 2.0, -1.0, 0.0}, {0.1, 3, 1}}; });
-  for (const auto& [name, spec] : specs) {
-    Batch batch;
-    batch.spec = spec;
-    add_sequence(batch, 40, 200, 5);
-    add_sequence(batch, 1, 130, 6);
-    expect_rule(batch, name);
-  }
+  for (const auto& [name, batch] : every_score_feature()) expect_rule(batch, name);
 }
 
 TEST_P(AttentionErrorTest, BiasAlsoMinusInfinity) {
-  Batch batch;
-  batch.spec = make_spec(2, 1, 16, 16);
-  add_sequence(batch, 30, 140, 8);
-  Rng rng(9);
-  for (std::int64_t i = 0; i < 2 * 30 * 140; ++i) {
-    batch.bias.push_back(rng.next_below(4) == 0 ? -HUGE_VALF : static_cast<float>(rng.next_normal()));
-  }
-  // One row of one head sees nothing.
-  for (std::int64_t j = 0; j < 140; ++j)
-    batch.bias[static_cast<std::size_t>((30 + 7) * 140 + j)] = -HUGE_VALF;
+  const Batch batch = bias_that_hides();
   expect_rule(batch, "bias");
   const Output got = run_contiguous(batch, options());
   EXPECT_EQ(got.lse[7 * 2 + 1], -HUGE_VALF);
@@ -125,39 +94,8 @@ TEST_P(AttentionErrorTest, InCachePositionsMeetFirstKeysWithTheSecondQuery) {
 }
 
 TEST_P(AttentionErrorTest, EveryMaskRule) {
-  Rng rng(77);
-  std::vector<TokenCoord> coords;
-  for (std::int64_t i = 0; i < 260; ++i) {
-    TokenCoord c;
-    c.segment = static_cast<std::int32_t>(i / 90);
-    c.segment_start = i / 90 * 90;
-    c.pos = i;
-    c.span = i % 50 < 12 ? static_cast<std::int32_t>(i / 50 + 1) : 0;
-    c.flags = rng.next_below(8) == 0 ? 1 : 0;
-    c.valid = rng.next_below(20) != 0;
-    coords.push_back(c);
-  }
-  std::vector<std::uint8_t> dense(260 * 260);
-  for (auto& x : dense) x = rng.next_below(3) == 0;
-  std::vector<std::int32_t> nodes(260, -1);
-  std::vector<std::int32_t> parent;
-  for (std::size_t i = 240; i < 260; ++i) {
-    nodes[i] = static_cast<std::int32_t>(parent.size());
-    parent.push_back(parent.empty() ? -1 : static_cast<std::int32_t>(rng.next_below(parent.size())));
-  }
-  for (const char* mask :
-       {"all", "none", "causal", "causal & window(33)", "ahead(5)", "causal & (window(20) | first(4))",
-        "causal & segment", "segment", "causal & chunk(32)", "(causal | span) & window(60) & ahead(59)",
-        "causal & dilated(3)", "causal & tree", "causal | query_is(0)", "causal & (window(16) | key_is(0))",
-        "dense", "dense & causal", "!causal", "causal & !dense & segment"}) {
-    Batch batch;
-    batch.spec = make_spec(2, 1, 16, 8, mask);
-    add_sequence(batch, coords, coords, 11);
-    MaskTables tables;
-    tables.dense = dense_view<const std::uint8_t, 2>(dense.data(), {260, 260});
-    tables.q_node = tables.kv_node = nodes;
-    tables.parent = parent;
-    batch.tables = {tables};
+  const EveryMaskRule rules(make_spec(2, 1, 16, 8));
+  for (const auto& [mask, batch] : rules.batches()) {
     EXPECT_TRUE(within_error_rule(batch, run_contiguous(batch, options()))) << mask;
   }
 }

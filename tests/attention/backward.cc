@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "attention/sequence.h"
-#include "sightline/attention/attention_backward.h"
 #include "sightline/base/rng.h"
 
 namespace sightline::test {
@@ -181,7 +180,10 @@ Upstream random_upstream(const Batch& b, std::uint64_t seed) {
   return up;
 }
 
-BackwardRun run_backward(const Batch& b, const Upstream& up, const RunOptions& options) {
+namespace {
+
+Result<void> call_backward(const Batch& b, const Upstream& up, const RunOptions& options,
+                           const ChangeArrays& change, BackwardRun& run) {
   const HeadSpec& heads = b.spec.heads;
   const Output forward = run_contiguous(b, options);
   ThreadPool pool(options.num_threads);
@@ -210,7 +212,6 @@ BackwardRun run_backward(const Batch& b, const Upstream& up, const RunOptions& o
   if (!up.d_lse.empty()) {
     upstream.d_lse = dense_view<const float, 2>(up.d_lse.data(), {b.num_q(), heads.num_q_heads});
   }
-  BackwardRun run;
   Gradients& to = run.gradients;
   to = zeros<float>(b);
   for (auto* values : {&to.d_q, &to.d_k, &to.d_v, &to.d_bias, &to.d_alibi_slopes, &to.d_sink_logits}) {
@@ -223,14 +224,20 @@ BackwardRun run_backward(const Batch& b, const Upstream& up, const RunOptions& o
   if (!b.bias.empty()) gradients.d_bias = dense_view<float, 3>(to.d_bias.data(), bias_shape);
   gradients.d_alibi_slopes = to.d_alibi_slopes;
   gradients.d_sink_logits = to.d_sink_logits;
-  const auto plan = plan_attention(b.spec, queries, kv, extras);
-  if (!plan) {
-    ADD_FAILURE() << plan.error().message;
-    return run;
-  }
-  const auto done = attention_backward(b.spec, *plan, upstream, queries, kv, extras, gradients, context);
-  if (!done) ADD_FAILURE() << done.error().message;
+  if (change) change(upstream, gradients);
+  SIGHTLINE_TRY(const AttentionPlan plan, plan_attention(b.spec, queries, kv, extras));
+  SIGHTLINE_CHECK(attention_backward(b.spec, plan, upstream, queries, kv, extras, gradients, context));
   run.stats = context.stats();
+  return {};
+}
+
+}  // namespace
+
+BackwardRun run_backward(const Batch& b, const Upstream& up, const RunOptions& options,
+                         const ChangeArrays& change) {
+  BackwardRun run;
+  const auto done = call_backward(b, up, options, change, run);
+  if (!done) run.error = done.error().message;
   return run;
 }
 

@@ -1,9 +1,10 @@
 // Gradients of a batch three ways: the engine, the float64 oracle and plain f32 code.
 #pragma once
 
-#include <optional>
+#include <functional>
 
 #include "attention/batch.h"
+#include "sightline/attention/attention_backward.h"
 
 namespace sightline::test {
 
@@ -24,9 +25,12 @@ using Gradients = GradientsOf<float>;
 struct BackwardRun {
   Gradients gradients;
   AttentionStats stats;
+  std::string error;  ///< empty: none
 };
-/// Forward, then backward, on caller's arrays filled with NaN.
-BackwardRun run_backward(const Batch& batch, const Upstream& upstream, const RunOptions& options = {});
+using ChangeArrays = std::function<void(AttentionUpstream&, AttentionGradients&)>;
+/// Forward, then backward, on caller's arrays filled with NaN. `change`: what the call is given otherwise.
+BackwardRun run_backward(const Batch& batch, const Upstream& upstream, const RunOptions& options = {},
+                         const ChangeArrays& change = {});
 
 /// Design 5.3 for gradients: errors of a row over the sum of the magnitudes that go into it, at most three
 /// times those of the plain method plus the rounding of a number near the result.
