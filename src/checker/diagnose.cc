@@ -228,11 +228,9 @@ void add_split(std::span<const Observation> observations, const std::vector<Misf
 
 tl::unexpected<Error> stopped() { return fail(ErrorKind::kTryLater, "diagnose: stopped while searching"); }
 
-Report without_numbers(const std::string& what) {
-  Report report;
+void call_broken(const std::string& what, Report& report) {
   report.verdict = Verdict::kBroken;
   report.summary = "broken: " + what;
-  return report;
 }
 
 // Says what would explain the observations if their queries had come in several calls, where they are told as
@@ -251,10 +249,10 @@ Result<void> guess_calls(std::span<const Observation> observations, const std::v
     for (std::int64_t begin = 0; begin < o.q_len(); begin += length) o.call_begins.push_back(begin);
   }
   SIGHTLINE_TRY(const Report guess, diagnose(in_calls, {.stop = stop}));
-  const std::string calls = fmt::format("in calls of {} on a cache (--chunk {}, or call_begins {}, {}, ...)",
-                                        length, length, 0, length);
-  report.next_probe = fmt::format("the first {} of {} queries agree: if the queries came {}, say so; ",
-                                  length, row_errors.size(), calls);
+  report.next_probe = fmt::format(
+      "the first {} of {} queries agree: if the queries came in calls of {} on a cache (--chunk {}, or "
+      "call_begins 0, {}, ...), say so; ",
+      length, row_errors.size(), length, length, length);
   if (guess.verdict == Verdict::kFault || guess.verdict == Verdict::kAmbiguous) {
     report.next_probe += "then it is " + guess.summary;
   } else {
@@ -299,7 +297,9 @@ Result<Report> diagnose(std::span<const Observation> observations, const Diagnos
     }
   }
   if (const std::string nan = input_without_numbers(observations); !nan.empty()) {
-    return without_numbers(nan + ": nothing can be held against it");
+    Report report;
+    call_broken(nan + ": nothing can be held against it", report);
+    return report;
   }
   const Searcher searcher(observations, &options.stop);
   if (searcher.is_stopped()) return stopped();
@@ -353,8 +353,7 @@ Result<Report> diagnose(std::span<const Observation> observations, const Diagnos
     add_split(observations, searcher.declared(), options.stop, report);
     add_rivals(singles, nullptr, report);
     if (!nan.what.empty()) {
-      report.verdict = Verdict::kBroken;
-      report.summary = without_numbers(nan.what + ", which no known fault explains").summary;
+      call_broken(nan.what + ", which no known fault explains", report);
     } else if (options.guesses_calls) {
       SIGHTLINE_CHECK(guess_calls(observations, report.row_errors, options.stop, report));
     }

@@ -7,6 +7,7 @@
 
 #include "checker/probe_inputs.h"
 #include "checker/probes.h"
+#include "sightline/checker/parting.h"
 
 namespace sightline::checker {
 namespace {
@@ -168,12 +169,7 @@ std::vector<std::int64_t> spread_rows(std::int64_t q_len) {
   return rows;
 }
 
-struct Parting {
-  int num_parted = 0;  // pairs of candidates that answer otherwise
-  double least = std::numeric_limits<double>::infinity();
-};
-
-Parting part(const Observation& probe, std::span<const Candidate> candidates) {
+Parting part_on(const Observation& probe, std::span<const Candidate> candidates) {
   const Simulator simulator(probe, spread_rows(probe.q_len()));
   std::vector<Prediction> answers;
   for (const Candidate& c : candidates) {
@@ -183,16 +179,7 @@ Parting part(const Observation& probe, std::span<const Candidate> candidates) {
     if (!answer) return {};
     answers.push_back(std::move(*answer));
   }
-  Parting parting;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    for (std::size_t j = i + 1; j < answers.size(); ++j) {
-      const double d = distance(answers[i], answers[j]);
-      if (d <= kExcluded) continue;
-      ++parting.num_parted;
-      parting.least = std::min(parting.least, d);
-    }
-  }
-  return parting;
+  return part(answers, kExcluded, distance);
 }
 
 std::string describe(const Change& change, const Shape& shape) {
@@ -215,7 +202,7 @@ std::string next_probe(const Observation& seen, std::span<const Candidate> candi
   for (const Change& change : kChanges) {
     Shape shape = shape_of(seen);
     change.apply(shape);
-    const Parting parting = part(make_probe(shape), candidates);
+    const Parting parting = part_on(make_probe(shape), candidates);
     if (parting.num_parted <= most) continue;
     most = parting.num_parted;
     best = describe(change, shape);

@@ -70,20 +70,25 @@ Result<std::vector<std::int32_t>> draft_parents_from(std::span<const std::int64_
   return checked;
 }
 
+namespace {
+
+std::int32_t draft_node(std::int64_t row, std::int64_t num_rows, std::size_t num_drafts) {
+  const std::int64_t first = num_rows - static_cast<std::int64_t>(num_drafts);
+  return static_cast<std::int32_t>(std::max<std::int64_t>(row - first, -1));
+}
+
+}  // namespace
+
 std::vector<std::int32_t> draft_nodes(std::int64_t num_rows, std::size_t num_drafts) {
   std::vector<std::int32_t> nodes;
-  const std::int64_t first = num_rows - static_cast<std::int64_t>(num_drafts);
-  for (std::int64_t row = 0; row < num_rows; ++row) {
-    nodes.push_back(static_cast<std::int32_t>(std::max<std::int64_t>(row - first, -1)));
-  }
+  for (std::int64_t row = 0; row < num_rows; ++row) nodes.push_back(draft_node(row, num_rows, num_drafts));
   return nodes;
 }
 
 bool sees(const Observation& o, const MaskSpec& mask, std::int64_t row, std::int64_t key) {
-  const auto num_drafts = static_cast<std::int64_t>(o.draft_parents.size());
   // Tables of one row each.
-  const auto q_node = static_cast<std::int32_t>(std::max<std::int64_t>(row - o.q_len() + num_drafts, -1));
-  const auto kv_node = static_cast<std::int32_t>(std::max<std::int64_t>(key - o.kv_len() + num_drafts, -1));
+  const std::int32_t q_node = draft_node(row, o.q_len(), o.draft_parents.size());
+  const std::int32_t kv_node = draft_node(key, o.kv_len(), o.draft_parents.size());
   MaskTables tables;
   tables.q_node = {&q_node, 1};
   tables.kv_node = {&kv_node, 1};

@@ -60,14 +60,15 @@ class Searcher {
   [[nodiscard]] Candidate refine(const Hypothesis& hypothesis, std::span<const Fault> others,
                                  std::size_t best_idx) const;
 
+  /// Asks `stop`, once it has not said so.
+  [[nodiscard]] bool stops() const;
+
   std::vector<Simulator> simulators_;
   std::vector<Simulator> scouts_;  ///< the few rows that tell most, without gradients
   std::vector<Misfit> declared_;
-  [[nodiscard]] bool stops() const;
-
   const std::function<bool()>* stop_ = nullptr;
-  mutable bool is_stopped_ = false;
-  std::size_t telling_ = 0;  ///< the observation that the declared meaning misses most
+  mutable bool is_stopped_ = false;  ///< searching is const, and what it was told stays
+  std::size_t telling_ = 0;          ///< the observation that the declared meaning misses most
 };
 
 }  // namespace sightline::checker

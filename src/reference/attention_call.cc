@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "sightline/base/rng.h"
 #include "sightline/reference/rotate.h"
@@ -53,12 +54,29 @@ MaskSpec with_wider_windows(MaskSpec mask, std::int64_t extra) {
   return mask;
 }
 
-}  // namespace
+MaskSpec without_causal(MaskSpec mask) {
+  for (MaskNode& node : mask.nodes) {
+    if (node.op == MaskOp::kCausal) node.op = MaskOp::kAll;
+  }
+  return mask;
+}
 
-namespace {
+/// The tree in which each node has the one before it as its parent.
+std::vector<std::int32_t> chain_of(std::size_t num_nodes) {
+  std::vector<std::int32_t> parents(num_nodes);
+  std::iota(parents.begin(), parents.end(), -1);
+  return parents;
+}
 
 std::int64_t block_of(std::int64_t position, std::int64_t size) {
   return (position >= 0 ? position : position - size + 1) / size;
+}
+
+bool is_in_seen_block(const Deviation& deviation, const TokenCoord& query, const TokenCoord& key) {
+  const std::int64_t size = deviation.block_size;
+  if (size <= 0) return true;
+  const std::int64_t back = block_of(query.pos, size) - block_of(key.pos, size);
+  return back >= 0 && back <= deviation.num_blocks_back;
 }
 
 }  // namespace
@@ -69,30 +87,25 @@ std::vector<bool> AttentionCall::visible_keys(const MaskSpec& declared, std::int
       is_wider ? with_wider_windows(declared, deviation_.window_extra_in_prompts) : declared;
   const TokenRef query{seen_.q.empty() ? in_.q_coords[at(i)] : seen_.q[at(i)], i};
   const std::span<const TokenCoord> kv_coords = seen_.kv.empty() ? in_.kv_coords : seen_.kv;
-  std::vector<bool> visible(at(kv_len()));
+  // What a draft sees of drafts and of what is committed, where that is wrong.
   MaskTables tables = in_.tables;
-  std::vector<std::int32_t> chain;  // the tree in which each node has the one before it as its parent
-  if (deviation_.draft_tree == DraftTree::kRows) {
-    for (std::size_t node = 0; node < tables.parent.size(); ++node) {
-      chain.push_back(static_cast<std::int32_t>(node) - 1);
-    }
+  const bool is_draft = !tables.q_node.empty() && tables.q_node[at(i)] >= 0;
+  const bool takes_rows = is_draft && deviation_.draft_tree == DraftTree::kRows;
+  const bool hides_committed = is_draft && deviation_.draft_tree == DraftTree::kAncestorsAlone;
+  std::vector<std::int32_t> chain;
+  MaskSpec among_drafts;  // in a row they are causal by their rows, whatever their depths
+  if (takes_rows) {
+    chain = chain_of(tables.parent.size());
     tables.parent = chain;
+    among_drafts = without_causal(mask);
   }
-  MaskSpec by_rows = mask;
-  for (MaskNode& node : by_rows.nodes) {
-    if (node.op == MaskOp::kCausal) node.op = MaskOp::kAll;
-  }
-  const bool hides_committed = deviation_.draft_tree == DraftTree::kAncestorsAlone &&
-                               !tables.q_node.empty() && tables.q_node[at(i)] >= 0;
+  std::vector<bool> visible(at(kv_len()));
   for (std::int64_t j = 0; j < kv_len(); ++j) {
-    // Drafts in a row are causal by their rows, whatever their depths.
-    const bool in_a_row = !chain.empty() && tables.q_node[at(i)] >= 0 && tables.kv_node[at(j)] >= 0;
-    visible[at(j)] = is_visible(in_a_row ? by_rows : mask, tables, query, TokenRef{kv_coords[at(j)], j});
-    if (hides_committed && in_.tables.kv_node[at(j)] < 0) visible[at(j)] = false;
-    if (const std::int64_t size = deviation_.block_size; size > 0) {
-      const std::int64_t back = block_of(query.coord.pos, size) - block_of(kv_coords[at(j)].pos, size);
-      visible[at(j)] = visible[at(j)] && back >= 0 && back <= deviation_.num_blocks_back;
-    }
+    const TokenRef key{kv_coords[at(j)], j};
+    const bool is_key_draft = (takes_rows || hides_committed) && tables.kv_node[at(j)] >= 0;
+    if (hides_committed && !is_key_draft) continue;
+    visible[at(j)] = is_visible(takes_rows && is_key_draft ? among_drafts : mask, tables, query, key) &&
+                     is_in_seen_block(deviation_, query.coord, key.coord);
   }
   return visible;
 }

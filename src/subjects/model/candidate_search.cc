@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kNear = 4.0;         // squared bounds: twenty standard deviations
 constexpr double kFar = 25.0;         // squared bounds
-constexpr double kExcluded = 10.0;    // bounds
 constexpr double kHopeless = 1e3;     // bounds
 constexpr int kRefinements = 14;      // golden sections of a continuous parameter
 constexpr int kNoisyRefinements = 8;  // the same where noise hides what comes after

@@ -10,6 +10,9 @@
 
 namespace sightline::subjects {
 
+/// Bounds beyond which a candidate, or one answer beside another, cannot be rounding.
+inline constexpr double kExcluded = 10.0;
+
 /// An observation with what rounding may do to it when the file is run as it is.
 struct BoundedText {
   const ModelObservation* observation = nullptr;
@@ -22,7 +25,7 @@ struct Candidate {
   Fault fault;
   double worst = 0;       ///< over all texts, in the bounds of this candidate
   double sum_square = 0;  ///< over all texts, in the bounds of the declared run
-  int num_excluding = 0;  ///< texts that were run and put it beyond ten bounds
+  int num_excluding = 0;  ///< texts that were run and put it beyond kExcluded
 };
 
 class CandidateSearch {

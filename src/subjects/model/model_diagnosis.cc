@@ -18,7 +18,6 @@ using checker::Verdict;
 // Within noise: another fault that lies ten standard deviations (one bound) further off, over all texts, is
 // excluded by the one that lies nearer.
 constexpr double kFurtherOff = 1.0;
-constexpr double kExcluded = 10.0;  // bounds
 
 class ModelDiagnosis {
  public:
@@ -74,7 +73,6 @@ class ModelDiagnosis {
     return report;
   }
 
- private:
   // In bounds; the texts with log-probabilities become texts_.
   Result<double> hold_declared(Report& report) {
     double declared = 0, sum_square = 0, num_values = 0;
@@ -97,11 +95,11 @@ class ModelDiagnosis {
       largest_difference_ = std::max(largest_difference_, std::abs(misfit->expected - misfit->got));
       texts_.push_back({&o, std::move(*bounds), misfit->worst, misfit->square});
     }
-    report.evidence.push_back({fmt::format("The declared run lies {:.3g} bounds of rounding from the "
-                                           "observed log-probabilities at most; up "
-                                           "to 1 is rounding.",
-                                           declared),
-                               declared});
+    report.evidence.push_back(
+        {fmt::format("The declared run lies {:.3g} bounds of rounding from the observed log-probabilities at "
+                     "most; up to 1 is rounding.",
+                     declared),
+         declared});
     if (is_noisy_ && num_values > 0) {
       report.evidence.push_back({fmt::format("The widest bound, from runs rounded to {}, is {:.3g} nats.",
                                              to_string(*options_.types), widest_),
@@ -182,8 +180,7 @@ class ModelDiagnosis {
     if (first_wrong_ <= 0) return;
     report.next_probe = fmt::format(
         "the first {} log-probabilities of a text agree: if the other program fed its tokens in pieces of {} "
-        "(or "
-        "of a divisor of it), say --chunk {}; faults of a cache show only then",
+        "(or of a divisor of it), say --chunk {}; faults of a cache show only then",
         first_wrong_, first_wrong_, first_wrong_);
   }
 

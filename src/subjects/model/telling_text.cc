@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "sightline/checker/parting.h"
+
 namespace sightline::subjects {
 namespace {
 
@@ -62,12 +64,9 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-struct Parting {
-  int num_parted = 0;
-  double least = std::numeric_limits<double>::infinity();  // nats, of the pairs told apart
-};
-
-Result<Parting> part(const ModelRunner& runner, const TellingTextQuestion& question, const Text& text) {
+// Distances in nats.
+Result<checker::Parting> part_on(const ModelRunner& runner, const TellingTextQuestion& question,
+                                 const Text& text) {
   const ModelObservation asked{.ids = text.ids, .chunk = text.chunk, .logprobs = {}, .tensors = {}};
   SIGHTLINE_TRY(const auto right, runner.logprobs(asked, std::nullopt));
   std::vector<std::vector<double>> answers;
@@ -75,16 +74,7 @@ Result<Parting> part(const ModelRunner& runner, const TellingTextQuestion& quest
     SIGHTLINE_TRY(const auto answer, runner.logprobs(asked, fault));
     answers.push_back(answer ? *answer : *right);  // a fault that does not apply answers rightly
   }
-  Parting parting;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
-    for (std::size_t j = i + 1; j < answers.size(); ++j) {
-      const double d = difference(answers[i], answers[j]);
-      if (d <= question.needed) continue;
-      ++parting.num_parted;
-      parting.least = std::min(parting.least, d);
-    }
-  }
-  return parting;
+  return checker::part(answers, question.needed, difference);
 }
 
 }  // namespace
@@ -95,7 +85,7 @@ Result<std::string> telling_text(const ModelRunner& runner, const TellingTextQue
   std::string best, tried;
   int most = 0;
   for (const Text& text : texts_to_try(question)) {
-    SIGHTLINE_TRY(const Parting parting, part(runner, question, text));
+    SIGHTLINE_TRY(const checker::Parting parting, part_on(runner, question, text));
     tried += (tried.empty() ? "" : ", ") + text.words();
     if (parting.num_parted <= most) continue;
     most = parting.num_parted;
