@@ -24,22 +24,14 @@ Result<void> committed_unseen(const Fault& fault, const AttentionSpec& spec, Dev
   return {};
 }
 
-Result<void> replace_tree(const Fault& fault, AttentionSpec& spec, MaskOp to) {
-  SIGHTLINE_CHECK(needs_tree(fault, spec));
-  for (MaskNode& node : spec.mask.nodes) {
-    if (node.op == MaskOp::kTree) node.op = to;
-  }
-  return {};
-}
-
 // A node stands at its depth, so that causality hides its descendants alone.
 Result<void> by_depth(const Fault& fault, AttentionSpec& spec) {
-  return replace_tree(fault, spec, MaskOp::kCausal);
+  return replace_leaf(fault, spec, MaskOp::kTree, MaskOp::kCausal);
 }
 
 Result<void> unmasked(const Fault& fault, AttentionSpec& spec) {
   if (uses(spec.mask, MaskOp::kCausal)) return not_applicable(fault, "the mask is causal besides");
-  return replace_tree(fault, spec, MaskOp::kAll);
+  return replace_leaf(fault, spec, MaskOp::kTree, MaskOp::kAll);
 }
 
 // Drafts follow each other as the tokens of a text do.

@@ -9,6 +9,8 @@
 namespace sightline::faults {
 
 std::vector<FaultKind> visibility_rows();
+std::vector<FaultKind> hidden_score_rows();
+std::vector<FaultKind> packing_rows();
 std::vector<FaultKind> draft_tree_rows();
 std::vector<FaultKind> cache_rows();
 std::vector<FaultKind> position_rows();
@@ -79,6 +81,17 @@ inline FaultKind unlikely(FaultKind kind) {
 /// The error of a fault that its argument cannot show.
 inline tl::unexpected<Error> not_applicable(const Fault& fault, std::string_view why) {
   return fail(ErrorKind::kInvalidArgument, "fault {}: {}", to_string(fault), why);
+}
+
+/// Replaces every leaf `from` of the mask; an error when it has none.
+inline Result<void> replace_leaf(const Fault& fault, AttentionSpec& spec, MaskOp from, MaskOp to) {
+  if (!uses(spec.mask, from)) {
+    return not_applicable(fault, fmt::format("the mask '{}' has no such rule", to_string(spec.mask)));
+  }
+  for (MaskNode& node : spec.mask.nodes) {
+    if (node.op == from) node = {to, 0};
+  }
+  return {};
 }
 
 }  // namespace sightline::faults

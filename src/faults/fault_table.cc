@@ -9,8 +9,9 @@ namespace {
 
 std::vector<FaultKind> all_rows() {
   std::vector<FaultKind> rows;
-  for (const auto& part : {faults::visibility_rows(), faults::cache_rows(), faults::position_rows(),
-                           faults::score_rows(), faults::training_rows(), faults::draft_tree_rows()}) {
+  for (const auto& part :
+       {faults::visibility_rows(), faults::hidden_score_rows(), faults::packing_rows(), faults::cache_rows(),
+        faults::position_rows(), faults::score_rows(), faults::training_rows(), faults::draft_tree_rows()}) {
     rows.insert(rows.end(), part.begin(), part.end());
   }
   return rows;

@@ -8,17 +8,6 @@ namespace {
 
 using reference::Deviation;
 
-/// Replaces every leaf `from` of the mask; an error when it has none.
-Result<void> replace_leaf(const Fault& fault, AttentionSpec& spec, MaskOp from, MaskOp to) {
-  if (!uses(spec.mask, from)) {
-    return not_applicable(fault, fmt::format("the mask '{}' has no such rule", to_string(spec.mask)));
-  }
-  for (MaskNode& node : spec.mask.nodes) {
-    if (node.op == from) node = {to, 0};
-  }
-  return {};
-}
-
 // The causal frontier of row i of a call stands at the i-th key of the sequence, wherever the call begins:
 // `pos` of a query is that key's. Rotation is untouched; ALiBi and dropout, which also read pos, follow the
 // wrong frontier.
@@ -132,15 +121,6 @@ Result<void> spans_joined(const Fault&, CallCoords& call) {
   for (std::vector<TokenCoord>* coords : {&call.q_coords, &call.kv_coords}) {
     for (TokenCoord& coord : *coords) coord.span = coord.span != 0 ? 1 : 0;
   }
-  return {};
-}
-
-Result<void> cross_document(const Fault& fault, AttentionSpec& spec) {
-  return replace_leaf(fault, spec, MaskOp::kSegment, MaskOp::kAll);
-}
-
-Result<void> rows_for_positions(const Fault&, const AttentionSpec&, Deviation& deviation) {
-  deviation.rows_are_positions = true;
   return {};
 }
 
@@ -316,26 +296,6 @@ Result<void> chunk_slides(const Fault& fault, AttentionSpec& spec) {
   return {};
 }
 
-Result<void> fill_value(const Fault& fault, const AttentionSpec&, Deviation& deviation) {
-  deviation.fill_value = fault.value("fill");
-  return {};
-}
-
-// What is hardly less than 0 stands for nothing hidden: the mask is lost. A mask of 0 and 1 that is added is
-// a kind of its own, and lowers hidden scores by 1.
-Result<void> fill_added(const Fault& fault, const AttentionSpec& spec, Deviation& deviation) {
-  constexpr double kWeakest = -1.5;
-  if (fault.value("fill") > kWeakest) return not_applicable(fault, "this hides nothing");
-  deviation.fill_is_added = true;
-  return fill_value(fault, spec, deviation);
-}
-
-// A fill that only wins where it is alone: every score of the row is the same number.
-Result<void> empty_row_mean(const Fault&, const AttentionSpec&, Deviation& deviation) {
-  deviation.fill_value = -1e30;
-  return {};
-}
-
 Result<void> pads_are_keys_later(const Fault&, const AttentionSpec&, Deviation& deviation) {
   deviation.pads_are_keys_later = true;
   return {};
@@ -351,11 +311,6 @@ Result<void> bias_as_boolean(const Fault&, const AttentionSpec&, Deviation& devi
   return {};
 }
 
-Result<void> empty_row_nan(const Fault&, const AttentionSpec&, Deviation& deviation) {
-  deviation.empty_row_is_nan = true;
-  return {};
-}
-
 }  // namespace
 
 std::vector<FaultKind> visibility_rows() {
@@ -366,11 +321,6 @@ std::vector<FaultKind> visibility_rows() {
           {{"block", 4, "tokens of a block", true}, {"back", 1, "blocks before that are seen", true}});
   blocks.on_deviation = own_blocks_alone;
   blocks.is_oracle_only = true;
-  FaultKind by_row =
-      row("pack.cross_document/by_row", FaultGroup::kObjective,
-          "packed documents read each other, in the order of rows where positions restart", cross_document);
-  by_row.on_deviation = rows_for_positions;
-  by_row.is_oracle_only = by_row.is_unlikely = true;
   return {
       row("mask.top_left_alignment", kGroup,
           "the causal frontier of a chunk is anchored at key 0 instead of its own position",
@@ -432,15 +382,6 @@ std::vector<FaultKind> visibility_rows() {
       row("mask.chunked_local/row", kGroup, "the chunk of a query is counted from the first row of its call",
           chunk_of_row),
       row("mask.chunked_local/window", kGroup, "a sliding window stands in place of chunks", chunk_slides),
-      row("mask.fill_value", kGroup, "hidden scores are a finite number that can win", fill_value,
-          {{"fill", -10, "the number"}}),
-      row("mask.fill_value/added", kGroup, "what is added to hidden scores is too weak", fill_added,
-          {{"fill", -10, "the number"}}),
-      row("mask.fully_masked_row", kGroup, "a query that sees no key gives NaN instead of 0", empty_row_nan),
-      row("mask.fully_masked_row/mean", kGroup,
-          "a query that sees no key gives the mean of all values instead of 0", empty_row_mean),
-      row("pack.cross_document", FaultGroup::kObjective, "packed documents read each other", cross_document),
-      by_row,
   };
 }
 

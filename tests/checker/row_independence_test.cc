@@ -29,6 +29,12 @@ class BatchSubject : public PlainSubject {
   }
 };
 
+Observation with_values_of_row_0(const std::vector<Observation>& rows, std::size_t r) {
+  Observation row = rows[r];
+  row.v = rows[0].v;
+  return row;
+}
+
 TEST(RowIndependenceTest, ARightBatchAgreesBitByBit) {
   BatchSubject subject;
   const Report report = check(subject, causal_spec()).value();
@@ -83,11 +89,7 @@ TEST(RowIndependenceTest, KeysAndValuesOfTheNextRowAreNamed) {
 
 TEST(RowIndependenceTest, ValuesOfTheFirstRowForAllAreNamed) {
   BatchSubject subject;
-  subject.reads = [](const std::vector<Observation>& rows, std::size_t r) {
-    Observation row = rows[r];
-    row.v = rows[0].v;
-    return row;
-  };
+  subject.reads = with_values_of_row_0;
   const Report report = check(subject, causal_spec()).value();
   ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
   EXPECT_TRUE(mentions(report, "row 1 of a batch is answered with the values of row 0")) << to_text(report);
@@ -141,11 +143,7 @@ TEST(CacheBytesTest, ARightBatchBesideThemHidesNothing) {
 TEST(CacheBytesTest, BesideRowsThatMixBothAreTrue) {
   BatchSubject subject;
   subject.given.cache_bytes_per_token = 6 * (8 + 5) * 4;
-  subject.reads = [](const std::vector<Observation>& rows, std::size_t r) {
-    Observation row = rows[r];
-    row.v = rows[0].v;
-    return row;
-  };
+  subject.reads = with_values_of_row_0;
   const Report report = check(subject, causal_spec()).value();
   ASSERT_EQ(report.verdict, Verdict::kFault) << to_text(report);
   ASSERT_EQ(report.faults.size(), 2U) << to_text(report);
