@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "bench/families.h"
 
@@ -36,10 +37,12 @@ Result<int> run_program(const std::string& path, std::vector<std::string> args) 
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-Result<void> run_case(const Bench& bench, const std::string& name, const std::vector<std::string>& args) {
+// `shown`: the arguments as they are published, without paths of the machine.
+Result<void> run_case(const Bench& bench, const std::string& name, const std::vector<std::string>& args,
+                      const std::string& shown) {
   Row row;
   row.name = name;
-  row.what = fmt::format("a new process: sightline {}", fmt::join(args, " "));
+  row.what = fmt::format("a new process: sightline {}", shown);
   row.limit = Limit::kSeconds;
   SIGHTLINE_TRY(const int status, run_program(bench.program_path, args));
   if (status != 0) {
@@ -52,7 +55,10 @@ Result<void> run_case(const Bench& bench, const std::string& name, const std::ve
 }
 
 Result<void> run_info(const Bench& bench) {
-  if (!bench.model_path.empty()) return run_case(bench, "start-info", {"info", bench.model_path});
+  if (!bench.model_path.empty()) {
+    return run_case(bench, "start-info", {"info", bench.model_path},
+                    fmt::format("info {}", std::filesystem::path(bench.model_path).filename().string()));
+  }
   Row row;
   row.name = "start-info";
   row.what = "a new process: sightline info MODEL";
@@ -66,7 +72,7 @@ Result<void> run_info(const Bench& bench) {
 std::vector<RowCase> program_rows() {
   return {
       {"start-version", Limit::kSeconds,
-       [](const Bench& bench) { return run_case(bench, "start-version", {"--version"}); }},
+       [](const Bench& bench) { return run_case(bench, "start-version", {"--version"}, "--version"); }},
       {"start-info", Limit::kSeconds, run_info},
   };
 }

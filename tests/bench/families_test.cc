@@ -51,6 +51,22 @@ TEST(BenchRowsTest, APartThatChoosesNothingIsNamed) {
   EXPECT_NE(names_of("call,bf32-*")[0].find("'bf32-*'"), std::string::npos);
 }
 
+// A program that only fails: its row is described and reported, and nothing is timed.
+TEST(BenchRowsTest, AModelIsShownByTheNameOfItsFileAlone) {
+  bench::Bench bench;
+  bench.program_path = "/bin/false";
+  bench.model_path = "/some/folder/model.gguf";
+  std::vector<bench::Row> reported;
+  bench.report = [&](const bench::Row& row) { reported.push_back(row); };
+  const auto rows = bench::select_rows("start");
+  ASSERT_TRUE(rows) << rows.error().message;
+  for (const bench::RowCase& row : *rows) ASSERT_TRUE(row.run(bench));
+  ASSERT_EQ(reported.size(), 2U);
+  EXPECT_EQ(reported[0].what, "a new process: sightline --version");
+  EXPECT_EQ(reported[1].what, "a new process: sightline info model.gguf");
+  for (const bench::Row& row : reported) EXPECT_EQ(row.note, "not measured: exit status 1");
+}
+
 TEST(BenchRowsTest, GlobsMatchTheWholeName) {
   EXPECT_TRUE(bench::matches_glob("a*c", "abbc"));
   EXPECT_TRUE(bench::matches_glob("a*b*c", "axbxbxc"));

@@ -5,6 +5,7 @@
 """
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -120,6 +121,19 @@ class Page(unittest.TestCase):
         judged = ROOT / "docs/performance-goals.json"
         goals = json.loads(judged.read_text()) if judged.exists() else None
         self.assertEqual((ROOT / "docs/performance.md").read_text(), report(json.loads(measured.read_text()), goals)[0])
+
+    def test_what_is_published_names_no_path_of_the_machine(self):
+        def texts(value):
+            if isinstance(value, str):
+                yield value
+            for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+                yield from texts(inner)
+        # What other programs say of their own build is theirs, the path of their compiler too.
+        theirs = re.compile(r"CXX_COMPILER=\S+")
+        for name in ("performance.json", "performance-goals.json"):
+            if (ROOT / "docs" / name).exists():
+                for text in texts(json.loads((ROOT / "docs" / name).read_text())):
+                    self.assertNotRegex(theirs.sub("", text), r"(^|[\s='\"(])/\w", name)
 
     def test_marks_that_fell_short_or_were_not_measured_are_shown(self):
         runs = [{"steady": i < 2} for i in range(5)]
