@@ -5,18 +5,13 @@
 #include <cstring>
 #include <vector>
 
-#include "sightline/base/rng.h"
 #include "sightline/kernels/kernel_table.h"
+#include "support/normals.h"
 
 namespace sightline::kernels {
 namespace {
 
-std::vector<float> normals(std::size_t n, std::uint64_t seed) {
-  Rng rng(seed);
-  std::vector<float> out(n);
-  for (float& x : out) x = static_cast<float>(rng.next_normal());
-  return out;
-}
+using test::normals;
 
 // The definition: one chain over k ascending, fused or not as the table says.
 float chain(const KernelTable& table, const float* x, const float* panel, std::int64_t num_k, int column) {
@@ -39,7 +34,7 @@ TEST(LinearRowsTest, EveryOutputIsOneChainForAnyNumberOfRows) {
   for (const KernelTable* table : available_tables()) {
     for (std::int64_t rows = 1; rows <= 40; ++rows) {
       constexpr std::int64_t kStride = kNumK + 5;
-      const auto x = normals(static_cast<std::size_t>(rows * kStride), 2);
+      const auto x = normals(rows * kStride, 2);
       std::vector<float> y(static_cast<std::size_t>(rows * 33), -7.0F);
       LinearArgs args;
       args.x = x.data();

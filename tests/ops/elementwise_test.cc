@@ -9,20 +9,15 @@
 #include <vector>
 
 #include "ops/error_rule.h"
-#include "sightline/base/rng.h"
+#include "support/normals.h"
 
 namespace sightline {
 namespace {
 
+using test::normals;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::int64_t kDims[] = {1, 3, 7, 8, 31, 33, 257};
-
-std::vector<float> normals(std::int64_t n, std::uint64_t seed, double scale = 1.0) {
-  Rng rng(seed);
-  std::vector<float> out(static_cast<std::size_t>(n));
-  for (float& x : out) x = static_cast<float>(scale * rng.next_normal());
-  return out;
-}
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
