@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "bench/attention_check.h"
+#include "bench/draw.h"
 #include "sightline/base/half.h"
-#include "sightline/base/rng.h"
 #include "sightline/kv_cache/kv_cache.h"
 
 namespace sightline::bench {
@@ -13,12 +13,6 @@ namespace sightline::bench {
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::vector<float> normals(std::int64_t count, Rng& rng) {
-  std::vector<float> out(at(count));
-  for (float& x : out) x = static_cast<float>(rng.next_normal());
-  return out;
-}
 
 void round_to(StorageType type, std::vector<float>& values) {
   if (type != StorageType::kBf16) return;
@@ -237,19 +231,26 @@ Result<std::string> AttentionBody::check() {
     result.out = Impl::slice(StridedView<const float, 3>(in.out()), q, sequence.num_q);
     SIGHTLINE_CHECK(check_rows(result, samples, error));
   }
-  if (!error.holds()) {
+  if (!error.holds(2.0)) {
     return fail(ErrorKind::kInternal, "bench: {}: scaled error {} against the oracle, plain method {}",
                 in.case_.name, error.ours, error.plain);
   }
-  return fmt::format("checked: error {:.1e}, plain {:.1e}", error.ours, error.plain);
+  return error.note();
+}
+
+Result<Row> checked_row(AttentionBody& body, Limit limit, std::string_view more) {
+  Row row;
+  row.name = body.get_case().name;
+  row.what = body.what();
+  if (!more.empty()) row.what += fmt::format("; {}", more);
+  row.limit = limit;
+  SIGHTLINE_TRY(row.note, body.check());
+  return row;
 }
 
 Result<void> run_attention_case(const Bench& bench, const AttentionCase& c) {
   SIGHTLINE_TRY(const std::unique_ptr<AttentionBody> body, AttentionBody::make(bench, c));
-  Row row;
-  row.name = c.name;
-  row.what = body->what();
-  SIGHTLINE_TRY(row.note, body->check());
+  SIGHTLINE_TRY(Row row, checked_row(*body, Limit::kPeak));
   row.work = body->work();
   measure(bench, row, [&] { body->run(); });
   return {};
@@ -258,14 +259,10 @@ Result<void> run_attention_case(const Bench& bench, const AttentionCase& c) {
 Result<void> run_attention_pair(const Bench& bench, const AttentionPair& pair) {
   SIGHTLINE_TRY(const std::unique_ptr<AttentionBody> body, AttentionBody::make(bench, pair.c));
   SIGHTLINE_TRY(const std::unique_ptr<AttentionBody> reference, AttentionBody::make(bench, pair.reference));
-  Row row;
-  row.name = pair.c.name;
-  row.what = fmt::format("{}; {}", body->what(), pair.what);
-  row.limit = Limit::kReference;
+  SIGHTLINE_TRY(Row row, checked_row(*body, Limit::kReference, pair.what));
   row.work = body->work();
   row.is_speed = pair.is_speed;
   row.share = pair.share > 0.0 ? pair.share : body->work() / reference->work();
-  SIGHTLINE_TRY(row.note, body->check());
   measure_against(bench, row, [&] { body->run(); }, [&] { reference->run(); });
   return {};
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/bench.h"
@@ -37,6 +38,9 @@ struct AttentionCase {
   std::vector<std::uint8_t> dense;  ///< [num_q, num_kv] of the only sequence, for masks with `dense`
   std::optional<CaseCache> cache;
 };
+
+/// Of rows that do not group heads.
+inline constexpr int kHeads = 4;
 
 /// One sequence of `num_tokens` with `num_heads` heads for queries and keys.
 [[nodiscard]] AttentionCase self_attention(std::string name, const std::string& mask, int num_heads, int dim,
@@ -86,6 +90,8 @@ class AttentionBody {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The row of `body` before it is measured: checked, its shapes and then `more` in words; no work yet.
+[[nodiscard]] Result<Row> checked_row(AttentionBody& body, Limit limit, std::string_view more = {});
 /// A row that runs `c` alone, as a fraction of the f32 peak.
 [[nodiscard]] Result<void> run_attention_case(const Bench& bench, const AttentionCase& c);
 /// A row that runs `c` beside `reference`: time over `share` times the reference's, `share` 0: the ratio of

@@ -108,21 +108,9 @@ Result<void> check_rows(const SequenceResult& in, int num_samples, CheckedError&
       const std::vector<float> plain = plain_row(in, row, head);
       const std::vector<double> scales = value_scales(in, ref.weights.data() + head * num_kv, head);
       for (int i = 0; i < heads.v_head_dim; ++i) {
-        const double scale = scales[static_cast<std::size_t>(i)];
-        const double expected = ref.out[static_cast<std::size_t>(head * heads.v_head_dim + i)];
-        const double got = in.out(row, head, i);
-        if (!(scale > 0.0)) {  // sees nothing: exactly 0
-          error.ours = std::max(error.ours, got == 0.0 ? 0.0 : HUGE_VAL);
-          continue;
-        }
-        const auto near = static_cast<float>(expected / scale);
-        const double ours = std::abs(got - expected) / scale;
-        error.ours = std::max(error.ours, std::isnan(ours) ? HUGE_VAL : ours);
-        error.plain =
-            std::max(error.plain,
-                     std::abs(static_cast<double>(plain[static_cast<std::size_t>(i)]) - expected) / scale);
-        error.rounding = std::max(
-            error.rounding, 2.0 * std::abs(static_cast<double>((near + 0.3F) - 0.3F) - expected / scale));
+        error.add(in.out(row, head, i), plain[static_cast<std::size_t>(i)],
+                  ref.out[static_cast<std::size_t>(head * heads.v_head_dim + i)],
+                  scales[static_cast<std::size_t>(i)]);
       }
     }
   }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <span>
-#include <string>
 
+#include "bench/checked_error.h"
 #include "sightline/base/error.h"
 #include "sightline/base/strided_view.h"
 #include "sightline/spec/attention_spec.h"
@@ -19,15 +19,8 @@ struct SequenceResult {
   StridedView<const float, 3> q, k, v, out;
 };
 
-/// Largest errors of the sampled rows, scaled by the sum of P|v|.
-struct CheckedError {
-  double ours = 0.0;
-  double plain = 0.0;     ///< the plain method in f32
-  double rounding = 0.0;  ///< atol of the rule
-  [[nodiscard]] bool holds() const { return ours <= 2.0 * plain + rounding; }
-};
-
-/// Adds `num_samples` rows of `result` to `error`. Rotation and bias are not looked at: rows have none.
+/// Adds `num_samples` rows of `result` to `error`, scaled by the sum of P|v|. Rotation and bias are not
+/// looked at: rows have none.
 [[nodiscard]] Result<void> check_rows(const SequenceResult& result, int num_samples, CheckedError& error);
 
 }  // namespace sightline::bench

@@ -6,8 +6,6 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr int kHeads = 4;
-
 AttentionCase square_case(std::string name, bool causal, int dim, std::int64_t num_tokens) {
   return self_attention(std::move(name), causal ? "causal" : "all", kHeads, dim, num_tokens);
 }

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sightline/base/rng.h"
+#include "bench/checked_error.h"
+#include "bench/draw.h"
 #include "sightline/reference/attention.h"
 
 namespace sightline::bench {
@@ -165,31 +166,15 @@ Result<Oracle> ask_oracle(const AttentionSpec& spec, const CaseViews& in, const 
   return oracle;
 }
 
-/// Largest errors of one array, each entry over the magnitudes of its row; rows that nothing reaches must be
-/// 0.
-struct Errors {
-  double ours = 0.0;
-  double plain = 0.0;
-  double rounding = 0.0;  ///< of a number near the result, as design 5.3 has it
-};
-Errors errors_of(const std::vector<float>& ours, const std::vector<float>& plain,
-                 const std::vector<double>& expected, const std::vector<double>& row_scales) {
-  Errors out;
+// One array; each row of it has one scale.
+CheckedError error_of(const std::vector<float>& ours, const std::vector<float>& plain,
+                      const std::vector<double>& expected, const std::vector<double>& row_scales) {
+  CheckedError error;
   const std::size_t width = expected.size() / row_scales.size();
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    const double scale = row_scales[i / width];
-    if (scale == 0.0) {
-      if (ours[i] != 0.0F) out.ours = HUGE_VAL;
-      continue;
-    }
-    const double error = std::abs(static_cast<double>(ours[i]) - expected[i]) / scale;
-    const auto near = static_cast<float>(expected[i] / scale);
-    out.ours = std::max(out.ours, std::isnan(error) ? HUGE_VAL : error);
-    out.plain = std::max(out.plain, std::abs(static_cast<double>(plain[i]) - expected[i]) / scale);
-    out.rounding = std::max(out.rounding,
-                            2.0 * std::abs(static_cast<double>((near + 0.3F) - 0.3F) - expected[i] / scale));
+    error.add(ours[i], plain[i], expected[i], row_scales[i / width]);
   }
-  return out;
+  return error;
 }
 
 }  // namespace
@@ -205,8 +190,7 @@ Result<std::unique_ptr<BackwardBody>> BackwardBody::make(const Bench& bench, Att
                                     dense_view<float, 2>(body->lse_.data(), {num_q, spec.heads.num_q_heads}),
                                     body->forward_->context()));
   Rng rng(3);
-  body->d_out_.resize(at(in.out.size()));
-  for (float& x : body->d_out_) x = static_cast<float>(rng.next_normal());
+  body->d_out_ = normals(in.out.size(), rng);
   body->d_q_.resize(at(in.q.size()));
   body->d_k_.resize(at(in.kv.k.size()));
   body->d_v_.resize(at(in.kv.v.size()));
@@ -257,27 +241,34 @@ Result<std::string> BackwardBody::check() {
   for (const std::int64_t row : rows) {
     d_q_rows.insert(d_q_rows.end(), d_q_.begin() + row * q_width, d_q_.begin() + (row + 1) * q_width);
   }
-  Errors worst;
-  const Errors parts[] = {errors_of(d_q_rows, plain.d_q, oracle.gradients.d_q, oracle.scales.d_q),
-                          errors_of(d_k_, plain.d_k, oracle.gradients.d_k, oracle.scales.d_k),
-                          errors_of(d_v_, plain.d_v, oracle.gradients.d_v, oracle.scales.d_v)};
-  for (const Errors& part : parts) {
-    if (!(part.ours <= 3.0 * part.plain + part.rounding)) {
+  CheckedError worst;
+  const CheckedError parts[] = {error_of(d_q_rows, plain.d_q, oracle.gradients.d_q, oracle.scales.d_q),
+                                error_of(d_k_, plain.d_k, oracle.gradients.d_k, oracle.scales.d_k),
+                                error_of(d_v_, plain.d_v, oracle.gradients.d_v, oracle.scales.d_v)};
+  for (const CheckedError& part : parts) {
+    if (!part.holds(3.0)) {
       return fail(ErrorKind::kInternal,
                   "bench: {}: scaled error of gradients {} against the oracle, plain method {}",
                   forward_->get_case().name, part.ours, part.plain);
     }
     worst = {std::max(worst.ours, part.ours), std::max(worst.plain, part.plain), 0.0};
   }
-  return fmt::format("checked: error {:.1e}, plain {:.1e}", worst.ours, worst.plain);
+  return worst.note();
+}
+
+Result<Row> checked_row(BackwardBody& body, Limit limit, std::string_view more) {
+  Row row;
+  row.name = body.forward().get_case().name;
+  row.what = fmt::format("backward; {}", body.forward().what());
+  if (!more.empty()) row.what += fmt::format("; {}", more);
+  row.limit = limit;
+  SIGHTLINE_TRY(row.note, body.check());
+  return row;
 }
 
 Result<void> run_backward_case(const Bench& bench, const AttentionCase& c) {
   SIGHTLINE_TRY(const std::unique_ptr<BackwardBody> body, BackwardBody::make(bench, c));
-  Row row;
-  row.name = c.name;
-  row.what = fmt::format("backward; {}", body->forward().what());
-  SIGHTLINE_TRY(row.note, body->check());
+  SIGHTLINE_TRY(Row row, checked_row(*body, Limit::kPeak));
   row.work = body->work();
   measure(bench, row, [&] { body->run(); });
   return {};

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/attention_case.h"
@@ -38,6 +39,8 @@ class BackwardBody {
   std::vector<float> lse_, d_out_, d_q_, d_k_, d_v_;
 };
 
+/// As checked_row of a forward.
+[[nodiscard]] Result<Row> checked_row(BackwardBody& body, Limit limit, std::string_view more = {});
 /// A row of the backward alone, as a fraction of the f32 peak.
 [[nodiscard]] Result<void> run_backward_case(const Bench& bench, const AttentionCase& c);
 

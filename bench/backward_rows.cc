@@ -9,17 +9,9 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr int kHeads = 4;
-
 AttentionCase grouped_case(const std::string& name, int dim) {
   AttentionCase c = self_attention(name, "causal", 32, dim, 2048);
   c.spec.heads.num_kv_heads = 8;
-  return c;
-}
-
-AttentionCase masked_case(const std::string& name, const MaskKind& kind, int dim, std::int64_t num_tokens) {
-  AttentionCase c = self_attention(name, kind.mask, kHeads, dim, num_tokens);
-  if (kind.mark != nullptr) c.mark = kind.mark;
   return c;
 }
 
@@ -29,13 +21,9 @@ Result<void> run_masked(const Bench& bench, const AttentionCase& c) {
   SIGHTLINE_TRY(const std::unique_ptr<BackwardBody> dense,
                 BackwardBody::make(bench, self_attention("dense", "all", kHeads, c.spec.heads.qk_head_dim,
                                                          sequence.num_kv)));
-  Row row;
-  row.name = c.name;
-  row.what = fmt::format("backward; {}; time over density x dense time", body->forward().what());
-  row.limit = Limit::kReference;
+  SIGHTLINE_TRY(Row row, checked_row(*body, Limit::kReference, "time over density x dense time"));
   row.work = body->work();
   row.share = body->work() / dense->work();
-  SIGHTLINE_TRY(row.note, body->check());
   measure_against(bench, row, [&] { body->run(); }, [&] { dense->run(); });
   return {};
 }
@@ -43,12 +31,8 @@ Result<void> run_masked(const Bench& bench, const AttentionCase& c) {
 // At 16384 tokens; what an implementation that holds all pairs would take is 64 times q + k + v.
 Result<void> run_memory(const Bench& bench, const AttentionCase& c) {
   SIGHTLINE_TRY(const std::unique_ptr<BackwardBody> body, BackwardBody::make(bench, c));
-  Row row;
-  row.name = c.name;
-  row.what =
-      fmt::format("backward; {}; scratch of the call over the bytes of q, k and v", body->forward().what());
-  row.limit = Limit::kCount;
-  SIGHTLINE_TRY(row.note, body->check());
+  SIGHTLINE_TRY(Row row,
+                checked_row(*body, Limit::kCount, "scratch of the call over the bytes of q, k and v"));
   row.counted = body->memory_ratio();
   bench.report(row);
   return {};

@@ -8,7 +8,6 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr int kHeads = 4;
 constexpr std::int64_t kTokens = 4096;
 
 // [tokens, tokens]: blocks of `block` x `block` that are visible or not as a whole.

@@ -10,11 +10,7 @@ namespace {
 Result<void> run_smallest(const Bench& bench) {
   SIGHTLINE_TRY(const std::unique_ptr<AttentionBody> body,
                 AttentionBody::make(bench, self_attention("call-1x1x64", "causal", 1, 64, 1)));
-  Row row;
-  row.name = body->get_case().name;
-  row.what = fmt::format("{}; one call, planned before", body->what());
-  row.limit = Limit::kSeconds;
-  SIGHTLINE_TRY(row.note, body->check());
+  SIGHTLINE_TRY(const Row row, checked_row(*body, Limit::kSeconds, "one call, planned before"));
   measure(bench, row, [&] { body->run(); });
   return {};
 }

@@ -11,15 +11,14 @@ constexpr std::int64_t kMaxKeys = 16384;
 
 Result<void> run_decode(const Bench& bench, AttentionCase c) {
   SIGHTLINE_TRY(const std::unique_ptr<AttentionBody> body, AttentionBody::make(bench, std::move(c)));
-  Row row;
-  row.name = body->get_case().name;
-  row.limit = Limit::kBandwidth;
-  row.what = fmt::format("{}; {:.1f} MB a call, {} caches in rotation, {:.1f} x the third cache",
-                         body->what(), static_cast<double>(body->cache_bytes()) / 1e6, body->num_copies(),
-                         static_cast<double>(body->cache_bytes()) * body->num_copies() /
-                             static_cast<double>(std::max<std::size_t>(level3_bytes(), 1)));
-  row.work = static_cast<double>(body->cache_bytes());
-  SIGHTLINE_TRY(row.note, body->check());
+  const auto bytes = static_cast<double>(body->cache_bytes());
+  const auto third_cache = static_cast<double>(std::max<std::size_t>(level3_bytes(), 1));
+  SIGHTLINE_TRY(
+      Row row,
+      checked_row(*body, Limit::kBandwidth,
+                  fmt::format("{:.1f} MB a call, {} caches in rotation, {:.1f} x the third cache",
+                              bytes / 1e6, body->num_copies(), bytes * body->num_copies() / third_cache)));
+  row.work = bytes;
   measure(bench, row, [&] { body->run(); });
   return {};
 }

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "bench/draw.h"
 #include "bench/families.h"
-#include "sightline/base/rng.h"
 #include "sightline/ops/linear.h"
 
 namespace sightline::bench {
@@ -63,8 +63,7 @@ Result<PackedLinear> make_weights(const LinearCase& c) {
           return {};
         });
   }
-  std::vector<float> few(8191);
-  for (float& x : few) x = static_cast<float>(rng.next_normal());
+  const std::vector<float> few = normals(8191, rng);
   std::size_t at = 0;
   const auto read = [&](std::int64_t, std::int64_t, std::span<float> out) -> Result<void> {
     for (float& x : out) x = few[at++ % few.size()];
@@ -139,8 +138,7 @@ Result<void> run_linear_case(const Bench& bench, const std::string& name, const 
     weights.push_back(std::move(next));
   } while (c.num_rows <= kFewRows && weights.size() * bytes < kRotatedBytes);
   Rng rng(2);
-  std::vector<float> x(static_cast<std::size_t>(c.num_rows * c.in_dim));
-  for (float& value : x) value = static_cast<float>(rng.next_normal());
+  const std::vector<float> x = normals(c.num_rows * c.in_dim, rng);
   std::vector<float> y(static_cast<std::size_t>(c.num_rows * c.out_dim));
   std::size_t turn = 0;
   const auto forward = [&] {

@@ -42,4 +42,10 @@ constexpr MaskKind kMaskKinds[] = {
 
 std::span<const MaskKind> mask_kinds() { return kMaskKinds; }
 
+AttentionCase masked_case(std::string name, const MaskKind& kind, int dim, std::int64_t num_tokens) {
+  AttentionCase c = self_attention(std::move(name), kind.mask, kHeads, dim, num_tokens);
+  if (kind.mark != nullptr) c.mark = kind.mark;
+  return c;
+}
+
 }  // namespace sightline::bench

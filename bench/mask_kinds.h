@@ -2,7 +2,9 @@
 #pragma once
 
 #include <span>
+#include <string>
 
+#include "bench/attention_case.h"
 #include "sightline/spec/coords.h"
 
 namespace sightline::bench {
@@ -14,5 +16,8 @@ struct MaskKind {
 };
 
 [[nodiscard]] std::span<const MaskKind> mask_kinds();
+/// One sequence of `num_tokens` under that mask, with kHeads heads.
+[[nodiscard]] AttentionCase masked_case(std::string name, const MaskKind& kind, int dim,
+                                        std::int64_t num_tokens);
 
 }  // namespace sightline::bench

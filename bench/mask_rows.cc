@@ -1,15 +1,8 @@
 // Masks whose visible keys form ranges, as time over density x the time of the dense call.
-#include "bench/attention_case.h"
 #include "bench/families.h"
 #include "bench/mask_kinds.h"
 
 namespace sightline::bench {
-
-namespace {
-
-constexpr int kHeads = 4;
-
-}  // namespace
 
 std::vector<RowCase> mask_rows() {
   std::vector<RowCase> rows;
@@ -19,8 +12,7 @@ std::vector<RowCase> mask_rows() {
         const std::string name = fmt::format("mask-{}-f32-d{}-T{}", kind.name, dim, num_tokens);
         rows.push_back({name, Limit::kReference, [=](const Bench& bench) {
                           AttentionPair pair;
-                          pair.c = self_attention(name, kind.mask, kHeads, dim, num_tokens);
-                          if (kind.mark != nullptr) pair.c.mark = kind.mark;
+                          pair.c = masked_case(name, kind, dim, num_tokens);
                           pair.reference = self_attention("dense", "all", kHeads, dim, num_tokens);
                           pair.what = "time over density x dense time";
                           return run_attention_pair(bench, pair);

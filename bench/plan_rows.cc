@@ -7,15 +7,9 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr int kHeads = 4;
-
 Result<void> run_pairs(const Bench& bench, const AttentionCase& c) {
   SIGHTLINE_TRY(const std::unique_ptr<AttentionBody> body, AttentionBody::make(bench, c));
-  Row row;
-  row.name = c.name;
-  row.what = fmt::format("{}; pairs computed over pairs visible", body->what());
-  row.limit = Limit::kCount;
-  SIGHTLINE_TRY(row.note, body->check());
+  SIGHTLINE_TRY(Row row, checked_row(*body, Limit::kCount, "pairs computed over pairs visible"));
   row.counted = static_cast<double>(body->pairs_computed()) / static_cast<double>(body->pairs_visible());
   bench.report(row);
   return {};
@@ -23,11 +17,8 @@ Result<void> run_pairs(const Bench& bench, const AttentionCase& c) {
 
 Result<void> run_planning(const Bench& bench, const AttentionCase& c) {
   SIGHTLINE_TRY(const std::unique_ptr<AttentionBody> body, AttentionBody::make(bench, c));
-  Row row;
-  row.name = c.name;
-  row.what = fmt::format("{}; time of planning over one forward, 0 when reused", body->what());
-  row.limit = Limit::kReference;
-  SIGHTLINE_TRY(row.note, body->check());
+  SIGHTLINE_TRY(const Row row,
+                checked_row(*body, Limit::kReference, "time of planning over one forward, 0 when reused"));
   measure_against(bench, row, [&] { body->plan(); }, [&] { body->run(); });
   return {};
 }

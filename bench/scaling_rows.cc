@@ -6,8 +6,6 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr int kHeads = 4;
-
 Result<void> run_scaling(const Bench& bench, const AttentionCase& c) {
   Row row;
   row.name = c.name;

@@ -6,7 +6,6 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr int kHeads = 4;
 constexpr std::int64_t kTokens = 2048;
 
 ScoreSpec score_of(std::string_view kind) {

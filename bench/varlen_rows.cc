@@ -10,7 +10,6 @@ namespace sightline::bench {
 
 namespace {
 
-constexpr int kHeads = 4;
 constexpr int kSequences = 16;
 
 // Log-normal, sigma 0.8, scaled to the mean.
