@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/dot-inl.h"
+#include "kernels/unroll-inl.h"
 
 namespace sightline::kernels::SIGHTLINE_ISA {
 
@@ -109,22 +110,9 @@ static void linear_bf16(const LinearBf16Args& args) {
   std::int64_t row = 0;
   while (row < args.num_rows) {
     const std::int64_t left = args.num_rows - row;
-    if (kMaxRows >= 12 && left >= 12) {
-      bf16_columns<kMaxRows>(args, row, ahead);
-      row += kMaxRows;
-    } else if (kMaxRows >= 12 && left >= 8) {
-      bf16_columns<kMaxRows == 12 ? 8 : 4>(args, row, ahead);
-      row += 8;
-    } else if (left >= 4) {
-      bf16_columns<4>(args, row, ahead);
-      row += 4;
-    } else if (left >= 2) {
-      bf16_columns<2>(args, row, ahead);
-      row += 2;
-    } else {
-      bf16_columns<1>(args, row, ahead);
-      row += 1;
-    }
+    row += with_row_count<kMaxRows, 12, 8, 4, 2, 1>(left, [&](auto count) SIGHTLINE_INLINE_LAMBDA {
+      bf16_columns<decltype(count)::value>(args, row, ahead);
+    });
   }
 }
 

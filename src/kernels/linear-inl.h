@@ -1,7 +1,7 @@
 // The linear micro-kernel: rows x 32 columns, one chain per output over k ascending.
 #pragma once
 
-#include "kernels/vec-inl.h"
+#include "kernels/unroll-inl.h"
 
 namespace sightline::kernels::SIGHTLINE_ISA {
 
@@ -72,29 +72,9 @@ HWY_INLINE void linear_rows_as(const LinearArgs& args) {
     const float* x =
         kPacked ? args.x_packed + (row - in_group) * args.num_k + in_group : args.x + row * args.x_stride;
     float* y = args.y + row * args.y_stride;
-    int rows = 1;
-    if (kMaxRows >= 12 && left >= 12) {
-      linear_columns<kMaxRows, kPacked>(x, args.x_stride, args, y, ahead);
-      rows = kMaxRows;
-    } else if (kMaxRows >= 12 && left >= 8) {
-      linear_columns<kMaxRows == 12 ? 8 : 6, kPacked>(x, args.x_stride, args, y, ahead);
-      rows = 8;
-    } else if (left >= 6) {
-      linear_columns<6, kPacked>(x, args.x_stride, args, y, ahead);
-      rows = 6;
-    } else if (left >= 4) {
-      linear_columns<4, kPacked>(x, args.x_stride, args, y, ahead);
-      rows = 4;
-    } else if (left == 3) {
-      linear_columns<3, kPacked>(x, args.x_stride, args, y, ahead);
-      rows = 3;
-    } else if (left == 2) {
-      linear_columns<2, kPacked>(x, args.x_stride, args, y, ahead);
-      rows = 2;
-    } else {
-      linear_columns<1, kPacked>(x, args.x_stride, args, y, ahead);
-    }
-    row += rows;
+    row += with_row_count<kMaxRows, 12, 8, 6, 4, 3, 2, 1>(left, [&](auto count) SIGHTLINE_INLINE_LAMBDA {
+      linear_columns<decltype(count)::value, kPacked>(x, args.x_stride, args, y, ahead);
+    });
   }
 }
 

@@ -14,6 +14,8 @@ inline constexpr int kDirectRows = 4;
 static_assert(kDirectRows <= kMaxQuantRows);
 inline constexpr int kPrefetchBytes = 4096;
 
+HWY_INLINE void add_product(Vec a, Vec b, float* to) { store(hn::MulAdd(a, b, load(to)), to); }
+
 template <class Weights, int kRows>
 HWY_INLINE void quant_tile(const Weights& weights, int column, const ActivationBlock* x, std::int64_t x_rows,
                            std::int64_t num_blocks, float* y, Prefetcher& ahead) {
@@ -60,8 +62,8 @@ HWY_INLINE void quant_tile(const Weights& weights, int column, const ActivationB
         const Vec d = broadcast(x[r].d);
 #pragma GCC unroll 2
         for (int v = 0; v < kVecs; ++v) {
-          float* const to = y + r * kPanelColumns + column + v * kLanes;
-          store(hn::MulAdd(hn::ConvertTo(Tag(), sum[r][v]), hn::Mul(scale[v], d), load(to)), to);
+          add_product(hn::ConvertTo(Tag(), sum[r][v]), hn::Mul(scale[v], d),
+                      y + r * kPanelColumns + column + v * kLanes);
         }
       }
     });
@@ -74,8 +76,7 @@ HWY_INLINE void quant_tile(const Weights& weights, int column, const ActivationB
         const Vec d_sum = broadcast(x[r].d_sum);
 #pragma GCC unroll 2
         for (int v = 0; v < kVecs; ++v) {
-          float* const to = y + r * kPanelColumns + column + v * kLanes;
-          store(hn::MulAdd(min[v], d_sum, load(to)), to);
+          add_product(min[v], d_sum, y + r * kPanelColumns + column + v * kLanes);
         }
       }
     }
@@ -96,13 +97,9 @@ HWY_INLINE void quant_rows(const Weights& weights, const ActivationBlock* x, std
                            std::int64_t num_blocks, float* y, Prefetcher& ahead) {
   for (std::int64_t row = 0; row < x_rows;) {
     const std::int64_t left = x_rows - row;
-    bool done = false;
-    unrolled<0, kMost>([&](auto index) SIGHTLINE_INLINE_LAMBDA {
-      constexpr int kRows = kMost - decltype(index)::value;  // kMost first
-      if (done || left < kRows) return;
-      quant_columns<Weights, kRows>(weights, x + row, x_rows, num_blocks, y + row * kPanelColumns, ahead);
-      row += kRows;
-      done = true;
+    row += with_row_count<kMost, 8, 7, 6, 5, 4, 3, 2, 1>(left, [&](auto count) SIGHTLINE_INLINE_LAMBDA {
+      quant_columns<Weights, decltype(count)::value>(weights, x + row, x_rows, num_blocks,
+                                                     y + row * kPanelColumns, ahead);
     });
   }
 }

@@ -3,29 +3,10 @@
 #pragma once
 
 #include "kernels/dot-inl.h"
+#include "kernels/unroll-inl.h"
 #include "sightline/kernels/quant_panel.h"
 
 namespace sightline::kernels::SIGHTLINE_ISA {
-
-#if defined(__GNUC__)
-#define SIGHTLINE_INLINE_LAMBDA __attribute__((always_inline))
-#else
-#define SIGHTLINE_INLINE_LAMBDA
-#endif
-
-template <int kValue>
-struct Constant {
-  static constexpr int value = kValue;
-};
-
-/// body(Constant<kBegin>()), ..., body(Constant<kEnd - 1>()).
-template <int kBegin, int kEnd, class Body>
-HWY_INLINE void unrolled(const Body& body) {
-  if constexpr (kBegin < kEnd) {
-    body(Constant<kBegin>());
-    unrolled<kBegin + 1, kEnd>(body);
-  }
-}
 
 HWY_INLINE Vec load_f16(const std::uint8_t* p) {
   const hn::Rebind<hwy::float16_t, Tag> halves;
