@@ -26,8 +26,9 @@ EARLIER = (
     "`ambiguous`), 30 of 30 wrong declarations, 23 of 27 pairs named and 4 `unknown` (pairs of which neither fault alone",
     "comes nearer than none were not tried), no alarm in 504 controls. Seeds from 910000 on, the same day: 541 of 545",
     "named; for the one not found all rows are compared now before all agree. From 920000 on: 542 of 545; rotations that",
-    "are left out or turned otherwise became known afterwards, which no seed had asked for. No wrong name was certain and",
-    "no control raised an alarm in either.",
+    "are left out or turned otherwise became known afterwards, which no seed had asked for. From 930000 on: 547 of 548;",
+    "draft trees, rings that turn early, rows read by another width and rules that hide nothing within a block became",
+    "known afterwards. No wrong name was certain and no control raised an alarm in these three.",
 )
 COLUMNS = ("planted", "visible", "named", "equal", "ambiguous", "wrong", "wrong and certain", "unknown", "not seen")
 ANSWERS = COLUMNS[2:]
