@@ -98,6 +98,7 @@ Expected expected_output(const LinearCase& c, std::span<const float> w, std::spa
       rounding += std::abs(static_cast<double>(w[k])) * largest / 254;
     }
   }
+  // 16 roundings of a number of that size: one plain sum alone may be near by luck.
   out.bound = 2 * std::abs(plain - out.value) + size * 1e-6 + rounding;
   return out;
 }

@@ -82,16 +82,23 @@ class Page(unittest.TestCase):
     def test_turns_in_which_the_machine_was_slower_do_not_count(self):
         def run(before, after, seconds):
             return {"figure": 0.5, "steady": True, "limit_before": before, "limit_after": after, "seconds": [seconds]}
-        # A turn across which the calibration moved, one at half speed, one before rivals that met a slower machine.
-        runs = [run(1e11, 1e11, 1e-3), run(1e11, 1e11, 1e-3), run(1e11, 0.9e11, 9e-3), run(0.5e11, 0.5e11, 9e-3),
+        # A turn across which the calibration moved, two at half speed, one before rivals that met a slower machine.
+        runs = [run(1e11, 1e11, 1e-3), run(1e11, 1e11, 1e-3), run(1e11, 0.9e11, 9e-3), run(0.5e11, 0.5e11, 9e-3), run(0.5e11, 0.5e11, 9e-3),
                 run(1e11, 1e11, 9e-3), run(0.9e11, 0.9e11, 1e-3), run(0.9e11, 0.9e11, 1e-3)]
-        theirs = [[2e-3], [2e-3], [1e-6], [1e-6], [1e-6], [2e-3], [2e-3]]
+        theirs = [[2e-3], [2e-3], [1e-6], [1e-6], [1e-6], [1e-6], [2e-3], [2e-3]]
         row = {"row": "f32-dense-d64-T512", "ours": ours(5e-3, runs=runs), "rivals": [rival("torch SDPA", 1e-6, turns=theirs)]}
         page, _ = report(document(row))
-        self.assertIn("4 of 7 turns", line_of(page, "**Sightline** | 1 "))
+        self.assertIn("4 of 8 turns", line_of(page, "**Sightline** | 1 "))
         self.assertIn("2.00 x, faster", line_of(page, "torch SDPA"))
         row["ours"] = ours(5e-3, runs=[*runs[:2], *runs[2:4] * 3][:7])
         self.assertIn("unsteady", line_of(report(document(row))[0], "**Sightline** | "))
+
+    def test_tokens_a_second_are_of_the_turns_that_count(self):
+        def run(limit, seconds):
+            return {"figure": 0.5, "steady": True, "limit_before": limit, "limit_after": limit, "seconds": [seconds]}
+        runs = [run(1e11, 2.0), run(1e11, 2.0), run(1e11, 2.0), run(1e11, 2.0), run(0.5e11, 4.0)]
+        row = {"row": "pp512", "ours": ours(4.0, runs=runs, tokens_per_s=128.0), "rivals": []}
+        self.assertIn("256 tokens/s", line_of(report(document(row))[0], "**Sightline** | "))
 
     def test_useful_work_is_compared_where_the_two_sides_see_other_pairs(self):
         row = {"row": "mask-documents-f32-d64-T4096", "ours": ours(1e-3),

@@ -125,6 +125,15 @@ TEST(BenchReportTest, MarkdownRowsHaveTheColumnsOfTheHeader) {
   }
 }
 
+TEST(BenchReportTest, ABarInAMarkdownCellIsEscaped) {
+  std::string text;
+  bench::Report report(Format::kMarkdown, false, [&](std::string_view piece) { text += piece; });
+  Row row = missing_row();
+  row.note = "causal | span";
+  report.add(row);
+  EXPECT_EQ(text, "| start-info | | | causal \\| span | |\n");
+}
+
 TEST(BenchReportTest, TextShowsFigureMarkAndVerdictAndCountsWhatIsNotMet) {
   int unmet = -1;
   const std::string text = shown(Format::kText, true, &unmet);

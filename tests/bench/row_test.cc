@@ -41,6 +41,13 @@ TEST(BenchRowTest, OnlySteadyRunsCountWhereThereAreAny) {
   EXPECT_DOUBLE_EQ(row.figure(), 1.0);
 }
 
+TEST(BenchRowTest, LeastTimeIsOfAllRunsSteadyOrNot) {
+  const Row row = made_up_row(
+      "r", {made_up_run(100.0, 100.0, 2.0), made_up_run(100.0, 50.0, 1.0), made_up_run(100.0, 100.0, 3.0)});
+  EXPECT_DOUBLE_EQ(row.minimum_seconds(), 1.0);
+  EXPECT_EQ(made_up_row("r", {}).minimum_seconds(), 0.0);
+}
+
 TEST(BenchRowTest, RatioToAReferenceIsOfTimesOverTheShareOrOfSpeeds) {
   Row row = made_up_row("r", {made_up_run(1.0, 1.0, 3.0, 10.0)});
   row.limit = Limit::kReference;
