@@ -38,31 +38,20 @@ class WindowRun {
   CallBatch batch_;
 };
 
-// Log-probabilities in double; returns the place of the largest.
-std::size_t log_softmax(std::span<const float> logits, std::vector<double>& out) {
-  const auto top = static_cast<std::size_t>(std::ranges::max_element(logits) - logits.begin());
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - logits[top]);
-  const double log_sum = logits[top] + std::log(sum);
-  out.assign(logits.begin(), logits.end());
-  for (double& x : out) x -= log_sum;
-  return top;
-}
-
 // Sums over targets; becomes means in the end.
 class DivergenceSum {
  public:
-  void add(std::span<const float> logits, std::span<const float> reference, TokenId target) {
-    const std::size_t top = log_softmax(logits, q_);
-    const std::size_t reference_top = log_softmax(reference, p_);
+  // Log-probabilities of all tokens at one place.
+  void add(std::span<const double> q, std::span<const double> p, TokenId target) {
     double kl = 0;
-    for (std::size_t i = 0; i < p_.size(); ++i) {
-      if (const double p = std::exp(p_[i]); p > 0) kl += p * (p_[i] - q_[i]);
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      if (const double x = std::exp(p[i]); x > 0) kl += x * (p[i] - q[i]);
     }
-    sum_.reference_loss -= p_[static_cast<std::size_t>(target)];
+    sum_.reference_loss -= p[static_cast<std::size_t>(target)];
     sum_.mean_kl += kl;
     sum_.max_kl = std::max(sum_.max_kl, kl);
-    sum_.same_top += top == reference_top ? 1 : 0;
+    const auto top = [](std::span<const double> of) { return std::ranges::max_element(of) - of.begin(); };
+    sum_.same_top += top(q) == top(p) ? 1 : 0;
   }
   [[nodiscard]] Divergence mean(std::int64_t num_targets) const {
     Divergence out = sum_;
@@ -73,7 +62,6 @@ class DivergenceSum {
   }
 
  private:
-  std::vector<double> p_, q_;
   Divergence sum_;
 };
 
@@ -113,7 +101,7 @@ Result<EvalResult> evaluate_loss(Model& model, std::span<const TokenId> ids, con
   EvalResult result;
   result.num_tokens = num_tokens;
   DivergenceSum divergence;
-  std::vector<double> scratch;
+  std::vector<double> scratch, reference_scratch;  // log-probabilities of all tokens
   double sum = 0;
   for (std::int64_t begin = 0; begin < num_tokens; begin += context) {
     const std::int64_t length = std::min(context, num_tokens - begin);
@@ -130,7 +118,9 @@ Result<EvalResult> evaluate_loss(Model& model, std::span<const TokenId> ids, con
         SIGHTLINE_TRY(const TokenLogprob entry, token_logprob(runs.front().logits(i), target, 0, scratch));
         result.nll.push_back(-*entry.logprob);
         sum += result.nll.back();
-        if (runs.size() > 1) divergence.add(runs[0].logits(i), runs[1].logits(i), target);
+        if (runs.size() == 1) continue;
+        SIGHTLINE_CHECK(token_logprob(runs.back().logits(i), target, 0, reference_scratch));
+        divergence.add(scratch, reference_scratch, target);
       }
       if (on_progress && !on_progress(begin + fed + n, num_tokens)) {
         return fail(ErrorKind::kTryLater, "evaluate_loss: cancelled after {} of {} tokens", begin + fed + n,

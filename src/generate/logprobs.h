@@ -19,7 +19,8 @@ inline constexpr std::int64_t kMaxLogitValues = std::int64_t{8} << 20;
 /// The error of a row whose logits leave no distribution: kInvalidContent, the weights are broken.
 [[nodiscard]] tl::unexpected<Error> broken_logits(std::int64_t token, float logit);
 
-/// The entry of token `id` under `logits`, with the `num_top` likeliest. `scratch` is reused between calls.
+/// The entry of token `id` under `logits`, with the `num_top` likeliest. `scratch` holds the
+/// log-probabilities of all tokens afterwards and is reused between calls.
 /// Errors: kInvalidContent where a logit is NaN or plus infinity, or none is a number.
 [[nodiscard]] Result<TokenLogprob> token_logprob(std::span<const float> logits, TokenId id, int num_top,
                                                  std::vector<double>& scratch);

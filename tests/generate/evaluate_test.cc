@@ -109,5 +109,28 @@ TEST(EvaluateLossTest, DivergenceFromItselfIsZeroAndFromAnotherModelIsItsDefinit
   EXPECT_NEAR(result.divergence->reference_loss, evaluate(*b.model, tokens, {}).loss, 1e-12);
 }
 
+TEST(EvaluateLossTest, AReferenceOfAnotherVocabularyIsRefused) {
+  ModelSpec wider = small_llama_spec();
+  wider.vocab_size += 1;
+  LoadedModel model = make_loaded(random_model(small_llama_spec(), 94));
+  LoadedModel reference = make_loaded(random_model(wider, 94));
+  const Tokens tokens = random_tokens(50, 12, 94);
+  const auto refused = evaluate_loss(*model.model, tokens.ids, {.reference = reference.model.get()});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::kInvalidArgument);
+}
+
+TEST(EvaluateLossTest, AReferenceWhoseLogitsAreNoNumbersIsAnError) {
+  const TestModel first = random_model(small_llama_spec(), 94);
+  TestModel broken = first;
+  for (auto& [name, tensor] : broken.tensors) std::ranges::fill(tensor.values, NAN);
+  LoadedModel model = make_loaded(first);
+  LoadedModel reference = make_loaded(broken);
+  const Tokens tokens = random_tokens(50, 12, 94);
+  const auto refused = evaluate_loss(*model.model, tokens.ids, {.reference = reference.model.get()});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, evaluate_loss(*reference.model, tokens.ids, {}).error().kind);
+}
+
 }  // namespace
 }  // namespace sightline
