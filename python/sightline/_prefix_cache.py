@@ -4,7 +4,7 @@ import contextlib
 import numpy as np
 
 from . import _core
-from ._arrays import to_numpy
+from ._arrays import real_numbers
 from ._report import report_from
 
 _SLUG = "cache.prefix_identity"
@@ -22,7 +22,7 @@ class _Answers:
         got = fn(list(ids), identity) if self._takes_identity else fn(list(ids))
         if isinstance(got, (str, bytes)):
             return got
-        return np.asarray(to_numpy(got) if hasattr(got, "dtype") else got, np.float64)
+        return real_numbers(got, "the answer").copy()  # an engine may write each answer to the same place
 
     def ask(self, ids, identity=None):
         return self._call(self._ask, ids, identity)
@@ -73,8 +73,9 @@ def check_prefix_cache(ask, *, fresh=None, identities=(), collide=None, vocab_si
 
     Names `cache.prefix_identity`: a hit that is answered otherwise than the miss (hit), a block found whatever came
     before it (prefix), keys of another identity (identity), of another prompt of the same hash (collision), of a
-    prompt that was there before (stale). Certain where two prompts show it and nothing else fails, or the answer is the
-    other's. Some forty calls. `broken` where it raises, or answers differ each time.
+    prompt that was there before (stale). Certain where two prompts show it and nothing else fails, it is a hit of a
+    prompt on itself, or the answer is the other's. Some forty calls. `broken` where it raises, or answers differ each
+    time.
     """
     if not callable(ask) or (fresh is not None and not callable(fresh)):
         raise TypeError("check_prefix_cache asks a function")
@@ -92,7 +93,7 @@ def check_prefix_cache(ask, *, fresh=None, identities=(), collide=None, vocab_si
         unseen.append("identities beside the tokens: none were given")
     if fresh is None:
         unseen.append("hits on other prompts: no fresh was given, so only what a prompt was first answered is right")
-    verdict = broken = None
+    broken = None
     try:
         broken = _repeated(answers, seen, prompt, first)
         if broken is None and fresh is not None:
@@ -106,7 +107,7 @@ def check_prefix_cache(ask, *, fresh=None, identities=(), collide=None, vocab_si
     faults = []
     if broken is None and seen.wrong:
         variant, (count, what) = max(seen.wrong.items(), key=lambda item: item[1][0])
-        others = [f"{words}" for name, (_, words) in seen.wrong.items() if name != variant]
+        others = [words for name, (_, words) in seen.wrong.items() if name != variant]
         # What alone fails is shown by its condition; a stale slot only by whose answer it gives.
         alone = variant != "stale" and not set(seen.wrong) - {variant}
         certain = count >= _DRAWS and (seen.whose[variant] or variant == "hit" or alone)
