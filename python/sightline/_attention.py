@@ -29,6 +29,14 @@ def score_arrays(spec, bias, dense, batch, q_len, kv_len, dtype=np.float32):
     return (spec if uses_dense(spec) else with_dense(spec)), bias, table[:, 0]
 
 
+def _prepared(q, k, v, spec, bias, dense, tokens, dtype=np.float32):
+    """(spec, bias, dense, q_tokens, kv_tokens) of a call, as the compiled module takes them."""
+    batch, q_len = sizes(q, "q")
+    kv_len = sizes(k, "k")[1]
+    arrays = score_arrays(spec_for(q, k, v, spec), bias, dense, batch, q_len, kv_len, dtype)
+    return (*arrays, *make_tokens(q_len, kv_len, batch, **tokens))
+
+
 def attention(q, k, v, spec, *, bias=None, dense=None, rope_length=0, return_lse=False, num_threads=0, **tokens):
     """Attention by the engine, computed in f32.
 
@@ -49,10 +57,7 @@ def attention(q, k, v, spec, *, bias=None, dense=None, rope_length=0, return_lse
     The interpreter's lock is free meanwhile. ValueError for what does not fit. A torch tensor gives torch tensors,
     anything else numpy. Cost: proportional to the visible pairs for masks made of ranges.
     """
-    batch, q_len = sizes(q, "q")
-    kv_len = sizes(k, "k")[1]
-    spec, bias, dense = score_arrays(spec_for(q, k, v, spec), bias, dense, batch, q_len, kv_len)
-    q_tokens, kv_tokens = make_tokens(q_len, kv_len, batch, **tokens)
+    spec, bias, dense, q_tokens, kv_tokens = _prepared(q, k, v, spec, bias, dense, tokens)
     arrays = [engine_array(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))]
     out, lse = attention_forward(spec, *arrays, q_tokens, kv_tokens, bias, dense, rope_length, num_threads)
     shape = tuple(arrays[0].shape)[:-1]
@@ -78,14 +83,11 @@ def attention_backward(q, k, v, d_out, spec, *, out=None, lse=None, d_lse=None, 
     if out is None or lse is None:
         out, lse = attention(q, k, v, spec, bias=bias, dense=dense, rope_length=rope_length, return_lse=True,
                              num_threads=num_threads, **tokens)
-    batch, q_len = sizes(q, "q")
-    kv_len = sizes(k, "k")[1]
     bias_shape = None if bias is None else np.shape(to_numpy(bias))
-    spec, bias, dense = score_arrays(spec_for(q, k, v, spec), bias, dense, batch, q_len, kv_len)
-    q_tokens, kv_tokens = make_tokens(q_len, kv_len, batch, **tokens)
+    spec, bias, dense, q_tokens, kv_tokens = _prepared(q, k, v, spec, bias, dense, tokens)
     arrays = [engine_array(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"), (out, "out"))]
     upstream = engine_array(d_out, "d_out")
-    lse, d_lse = (None if x is None else np.ascontiguousarray(to_numpy(x, np.float32)).reshape(batch * q_len, -1)
+    lse, d_lse = (None if x is None else np.ascontiguousarray(to_numpy(x, np.float32)).reshape(-1, spec.num_q_heads)
                   for x in (lse, d_lse))
     wide = [] if bias_shape is None else [1] * (4 - len(bias_shape)) + list(bias_shape)
     *grads, d_bias, slopes, sinks = _core.attention_backward(
@@ -97,17 +99,14 @@ def attention_backward(q, k, v, d_out, spec, *, out=None, lse=None, d_lse=None, 
 
 def oracle_backward(q, k, v, d_out, spec, *, d_lse=None, bias=None, dense=None, rope_length=0, **tokens):
     """attention_backward for float64, sequence by sequence, as float64 numpy arrays."""
-    batch, q_len = sizes(q, "q")
-    kv_len = sizes(k, "k")[1]
-    spec = spec_for(q, k, v, spec)
+    (batch, q_len), kv_len = sizes(q, "q"), sizes(k, "k")[1]
     bias_shape = None if bias is None else np.shape(to_numpy(bias))
-    spec, bias, dense = score_arrays(spec, bias, dense, batch, q_len, kv_len, np.float64)
+    spec, bias, dense, q_all, kv_all = _prepared(q, k, v, spec, bias, dense, tokens, np.float64)
     arrays = [to_numpy(x, np.float64) for x in (q, k, v, d_out)]
     shapes = [x.shape for x in arrays]
     rows = [x.reshape(batch, *x.shape[-3:]) for x in arrays]
     if d_lse is not None:
         d_lse = to_numpy(d_lse, np.float64).reshape(batch, q_len, -1)
-    q_all, kv_all = make_tokens(q_len, kv_len, batch, **tokens)
     each = []
     for b in range(batch):
         each.append(reference.backward_of(

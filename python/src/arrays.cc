@@ -82,6 +82,14 @@ std::optional<StridedView<const float, 3>> Rows::all() const {
       data_, {shape_[0] * shape_[1], shape_[2], shape_[3]}, {row_stride, strides_[2], strides_[3]}};
 }
 
+void require_sequences(const Rows& rows, const char* name, std::int64_t num_sequences,
+                       std::int64_t num_tokens) {
+  if (rows.num_sequences() == num_sequences && rows.num_tokens() == num_tokens) return;
+  throw nb::value_error(fmt::format("{} has {} sequences of {} tokens, expected {} of {}", name,
+                                    rows.num_sequences(), rows.num_tokens(), num_sequences, num_tokens)
+                            .c_str());
+}
+
 std::vector<MaskTables> mask_tables(const AnyArray& dense) {
   const auto all = typed_view<std::uint8_t, 3>(dense, "dense");
   std::vector<MaskTables> tables(static_cast<std::size_t>(all.shape[0]));

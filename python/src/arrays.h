@@ -40,6 +40,10 @@ class Rows {
   std::vector<float> widened_;
 };
 
+/// ValueError that names the array unless it has so many sequences of so many tokens.
+void require_sequences(const Rows& rows, const char* name, std::int64_t num_sequences,
+                       std::int64_t num_tokens);
+
 /// An array of one type with `Rank` axes; ValueError that names it otherwise.
 template <typename T, std::size_t Rank>
 StridedView<const T, Rank> typed_view(const AnyArray& array, const char* name) {

@@ -81,6 +81,7 @@ inline bool wants_to_raise() {
 
 void bind_spec(nb::module_& m);
 void bind_attention(nb::module_& m);
+void bind_attention_backward(nb::module_& m);
 void bind_reference(nb::module_& m);
 void bind_rope(nb::module_& m);
 void bind_kv_cache(nb::module_& m);

@@ -31,14 +31,8 @@ Batch::Batch(const Rows& q_rows, const Rows& k_rows, const Rows& v_rows, const T
              const Tokens& of_kv, const std::optional<AnyArray>& bias_array,
              const std::optional<AnyArray>& dense, std::int64_t length)
     : q(q_rows), k(k_rows), v(v_rows), q_tokens(of_q), kv_tokens(of_kv), rope_length(length) {
-  for (const Rows* rows : {&k, &v}) {
-    if (rows->num_sequences() != q.num_sequences() || rows->num_tokens() != k.num_tokens()) {
-      throw nb::value_error(fmt::format("{} has {} sequences of {} tokens, expected {} of {}",
-                                        rows == &k ? "k" : "v", rows->num_sequences(), rows->num_tokens(),
-                                        q.num_sequences(), k.num_tokens())
-                                .c_str());
-    }
-  }
+  require_sequences(k, "k", q.num_sequences(), k.num_tokens());
+  require_sequences(v, "v", q.num_sequences(), k.num_tokens());
   if (bias_array) bias = typed_view<float, 4>(*bias_array, "bias");
   if (dense) tables = mask_tables(*dense);
 }

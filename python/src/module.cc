@@ -7,6 +7,7 @@ NB_MODULE(_core, m) {
   sightline::python::bind_rope(m);
   sightline::python::bind_spec(m);
   sightline::python::bind_attention(m);
+  sightline::python::bind_attention_backward(m);
   sightline::python::bind_reference(m);
   sightline::python::bind_kv_cache(m);
   sightline::python::bind_checker(m);
