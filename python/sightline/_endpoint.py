@@ -8,7 +8,6 @@ import urllib.request
 import numpy as np
 
 from . import _core
-from ._endpoint_plan import TEXTS as _TEXTS  # noqa: F401
 from ._endpoint_plan import describe, make_plan
 from ._model_file import Model
 from ._report import report_from
@@ -80,13 +79,14 @@ def _readings(model, text, tokens):
 
 
 def _nearest(model, kinds):
-    """Of the readings of all texts by kind, [(ids, rows), ...] each, those whose numbers lie nearest to the model's."""
+    """(kind, mean square difference) of the reading of all texts, [(ids, rows), ...] of each kind, whose numbers lie
+    nearest to the model's."""
     def distance(texts):
         squares = [(x - y)**2 for ids, row in texts for x, y in zip(row, model.log_probs(ids)) if x is not None]
         return sum(squares) / max(1, len(squares))  # a text of one token has no number
 
-    best = min(kinds.values(), key=distance)
-    return best, distance(best)
+    distances = {kind: distance(texts) for kind, texts in kinds.items()}
+    return min(distances.items(), key=lambda item: item[1])
 
 
 def _late_differences(model, texts):
@@ -262,15 +262,15 @@ def check_endpoint(url, model, *, texts=None, model_name="default", api_key=None
     print(f"sightline: answered in {time.monotonic() - began:.1f} s", file=file or sys.stderr)
     is_new = [request.kind == "new" for request in plan]
     new = lambda rows: [row for row, wanted in zip(rows, is_new) if wanted]  # noqa: E731
-    cold, distance = _nearest(model, {kind: new(rows) for kind, rows in read.kinds.items()})
-    answers = next(rows for kind, rows in read.kinds.items() if new(rows) == cold)
+    kind, distance = _nearest(model, {kind: new(rows) for kind, rows in read.kinds.items()})
+    answers = read.kinds[kind]
     limit, reproducer = _WARM if their_types else min(_WARM, 2 * tolerance), f"sl.check_endpoint({url!r}, ...)"
     if "absent" in read.kinds:
         late = _late_differences(model, new(read.kinds["absent"]))
         if 16 * _late_distance(late) < distance:
             return _late_report(late, 3 * _WARM if their_types else tolerance, reproducer)
     asked = {"tolerance": tolerance, "their_types": their_types, "reproducer": reproducer}
-    ids, rows = zip(*cold)
+    ids, rows = zip(*new(answers))
     report = model.diagnose(list(ids), list(rows), chunk=chunk, **asked)
     warm = _Warm(plan, answers)
     if not warm.evidence():

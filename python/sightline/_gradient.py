@@ -12,6 +12,8 @@ _SLUG = "grad.check_misuse"
 _STEPS = 10.0 ** -np.arange(1, 8)
 _MAX_COMPONENTS = 48   # of each input
 _ROUNDINGS = 64        # of an output, in its last place: what the arithmetic of a function may lose
+_SPREADS = 20          # of the sweep's own uncertainty: what differences in float64 may be off by
+_EXACT = 1e-5          # of the largest derivative: a gradient in float64 that differs by more is wrong
 _SIGNIFICANDS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 
@@ -27,7 +29,7 @@ class _Tested:
         return x.detach().double() if self.torch else np.asarray(x, np.float64)
 
     def _numbers(self, x):
-        return to_numpy(x.detach() if self.torch else x).astype(np.float64)
+        return to_numpy(x).astype(np.float64)  # a copy: the function may give the same array again
 
     def out(self, inputs=None):
         got = self.fn(*(self.inputs if inputs is None else inputs))
@@ -84,7 +86,7 @@ class _Compared:
 
 
 def _last_place(out, type_name):
-    """The distance of neighbouring numbers of the type at each output."""
+    """The distance of neighbouring numbers of the type at each output, f16's smallest normal number at least."""
     size = np.maximum(np.abs(out), 2.0 ** -14)
     return 2.0 ** (np.floor(np.log2(size)) - _SIGNIFICANDS[type_name] + 1)
 
@@ -146,8 +148,7 @@ def check_gradient(fn, *inputs, gradient=None, eps=1e-6, tolerance=1e-3, names=N
         size = int(np.prod(inputs[which].shape))
         part = _Compared()
         for component in sorted(rng.permutation(size)[:_MAX_COMPONENTS].tolist()):
-            moved, width = own.difference(which, component, eps)
-            width = width or 2 * eps  # the type holds neither: nothing moved
+            moved, _ = own.difference(which, component, eps)
             part.index.append(component)
             part.own.append(float((moved * d_out).sum() / (2 * eps)))
             place = _last_place(out, own.type)
@@ -174,12 +175,12 @@ def _judge(compared, names, own_type, eps, tolerance, inputs, reproducer):
         scale = max(np.abs(exact).max(), np.abs(wide).max()) or 1.0
         own_scale = max(np.abs(own).max(), np.abs(tested).max())
         own_scale = own_scale if np.isfinite(own_scale) and own_scale > 0 else 1.0
-        in_float64 = np.abs(wide - exact) - 20 * spread
+        in_float64 = np.abs(wide - exact) - _SPREADS * spread
         test = _relative(own - tested, own_scale)
         evidence += [(f"{name}: relative difference in the test, {own_type} with step {eps:g}", test),
                      (f"{name}: relative difference in float64", _relative(wide - exact, scale)),
                      (f"{name}: units in the last place by which an output moves in the test", np.median(part.ulps))]
-        if in_float64.max() > 1e-5 * scale:
+        if in_float64.max() > _EXACT * scale:
             worst = int(in_float64.argmax())
             index = [int(i) for i in np.unravel_index(part.index[worst], tuple(x.shape))]
             wrong.append((name, index, exact[worst], wide[worst], not wide.any()))

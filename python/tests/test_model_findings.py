@@ -1,7 +1,7 @@
 """How check_model's report words what a layer's diagnosis cannot tell apart. No model is run."""
 import types
 
-from sightline._check_model import _Findings
+from sightline._model_findings import Findings
 
 
 def fault(slug, **parameters):
@@ -20,7 +20,7 @@ def made(findings):
 
 
 def test_alternatives_keep_their_own_parameters_and_are_joined_by_or():
-    findings = _Findings()
+    findings = Findings()
     findings.told_apart(ambiguous(fault("rope.base", theta=5), fault("mask.causal_dropped"),
                                   fault("rope.base", theta=7)), 2, "in one call, layer 2")
     report = made(findings)
@@ -31,10 +31,19 @@ def test_alternatives_keep_their_own_parameters_and_are_joined_by_or():
 
 
 def test_alternatives_beside_a_fault_leave_it_the_verdict():
-    findings = _Findings()
+    findings = Findings()
     findings.fault("loss.label_shift", "", "targets are not shifted", [], 0.0, True)
     findings.told_apart(ambiguous(fault("rope.base", theta=5), fault("rope.base", theta=7)), 0, "in one call, layer 0")
     report = made(findings)
     assert report.verdict == "fault" and report.summary.startswith("fault: loss.label_shift"), report.summary
     assert "beside it one of" in report.summary and ", or " in report.summary
     assert len(report.faults) == 3
+
+
+def test_alternatives_beside_a_fault_that_is_not_certain_are_joined_to_it_by_or():
+    findings = Findings()
+    findings.fault("grad.nondeterminism", "", "the gradient is another each time", [], 0.0, False)
+    findings.told_apart(ambiguous(fault("rope.base", theta=5)), 0, "in one call, layer 0")
+    report = made(findings)
+    assert report.verdict == "ambiguous"
+    assert "cannot tell apart grad.nondeterminism, or rope.base:theta=5" in report.summary, report.summary

@@ -13,7 +13,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not there (python/t
 import gguf_file  # noqa: E402
 import sightline as sl  # noqa: E402
 from llama_cpp_runs import F32_CACHE, YARN, logprobs, server  # noqa: E402
-from sightline._endpoint import _TEXTS  # noqa: E402
+from sightline._endpoint_plan import TEXTS  # noqa: E402
 from test_model import HAS_MODEL  # noqa: E402
 
 SMOLLM2 = os.environ.get("SIGHTLINE_SMOLLM2")
@@ -172,7 +172,7 @@ SOME = (0, 3, 6)
 @with_smollm2
 def test_smollm2_as_it_is_is_rounding_within_its_types():
     model = sl.Model(SMOLLM2)
-    ids = [model.encode(_TEXTS[i]) for i in SOME]
+    ids = [model.encode(TEXTS[i]) for i in SOME]
     theirs = logprobs(SMOLLM2, ids)
     # More than the 0.2 nats that were once taken for what quantised rows explain.
     report = model.diagnose(ids, theirs, their_types="llama.cpp")
@@ -186,7 +186,7 @@ def test_smollm2_as_it_is_is_rounding_within_its_types():
 ])
 def test_smollm2_with_an_altered_rotation_is_named(options, name, parameters):
     model = sl.Model(SMOLLM2)
-    ids = [model.encode(_TEXTS[i]) for i in SOME]
+    ids = [model.encode(TEXTS[i]) for i in SOME]
     report = model.diagnose(ids, logprobs(SMOLLM2, ids, **options), their_types="llama.cpp")
     fault = named(report, name)
     for key, value in parameters.items():
@@ -198,4 +198,4 @@ def test_smollm2_served_by_llama_cpp_python_is_one_row_late():
     # It has no beginning token, and the server pairs tokens with rows as if there were one (0.3.36). It sorts the
     # whole vocabulary for each token, too.
     with pytest.raises(ValueError, match="one row late"):
-        served(SMOLLM2, sl.Model(SMOLLM2), texts=[_TEXTS[0], _TEXTS[3]], timeout=600)
+        served(SMOLLM2, sl.Model(SMOLLM2), texts=[TEXTS[0], TEXTS[3]], timeout=600)
