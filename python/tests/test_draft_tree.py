@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+import plain
 import sightline as sl
 
 PARENTS, PAST = [-1, 0, 0, 1, 2, 2], 10
@@ -30,19 +31,10 @@ def visible(parents, past, siblings=False):
 
 
 def attend(q, k, v, seen, pos):
-    """Plain numpy: grouped heads, rotation in halves."""
-    def rotate(x, pos):
-        half = x.shape[-1] // 2
-        angle = np.asarray(pos)[:, None, None] * 10000.0 ** (-np.arange(half) / half)
-        a, b = x[..., :half], x[..., half:]
-        return np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], -1)
-
-    group = q.shape[1] // k.shape[1]
-    scores = np.einsum("ihd,jhd->hij", rotate(q, pos[-len(q):]), np.repeat(rotate(k, pos), group, 1)) / 8 ** 0.5
-    scores = np.where(seen[-len(q):], scores, -np.inf)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    return np.einsum("hij,jhd->ihd", weights, np.repeat(v, group, 1)).astype(np.float32)
+    """The newest len(q) rows, heads of 8 that turn in halves."""
+    frequencies = 10000.0 ** (-np.arange(4) / 4)
+    q, k = (plain.rotate(x, pos[-len(x):], frequencies, "half_split") for x in (q, k))
+    return plain.attention(q, k, v, seen[-len(q):])[0].astype(np.float32)
 
 
 @pytest.mark.parametrize("wrong", ["", "siblings", "positions"])

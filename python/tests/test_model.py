@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -54,6 +55,10 @@ def test_matmul_names_an_arithmetic(model, tensors, tmp_path):
     assert np.array_equal(sl.Model(path, matmul="native").logits(IDS), want)  # all tensors are f32
     rounded = sl.Model(path, matmul="bf16").logits(IDS)
     assert 0 < np.abs(rounded - want).max() < 0.05 * np.abs(want).max()
+    # Weights as they are stored: those of bf16 in bf16 arithmetic, not widened for f32's.
+    stored = tiny_model.write(tmp_path / "stored", {name: x.astype(ml_dtypes.bfloat16) for name, x in tensors.items()})
+    native, bf16, f32 = (sl.Model(stored, matmul=matmul).logits(IDS) for matmul in ("native", "bf16", "f32"))
+    assert np.array_equal(native, bf16) and not np.array_equal(native, f32)
     with pytest.raises(ValueError, match="native, bf16 or f32"):
         sl.Model(path, matmul="int8")
 

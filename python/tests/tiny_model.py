@@ -1,6 +1,7 @@
 """A small random llama as a Hugging Face folder, and its forward in plain numpy, float64."""
 import json
 
+import ml_dtypes
 import numpy as np
 
 import plain
@@ -38,10 +39,10 @@ def byte_letters():
 
 
 def write(folder, tensors):
-    """Writes config.json, model.safetensors and a tokenizer of single bytes."""
+    """Writes config.json, model.safetensors and a tokenizer of single bytes. Tensors are float32 or bfloat16."""
     header, body = {}, b""
     for name, x in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(x.shape), "data_offsets": [len(body), len(body) + x.nbytes]}
+        header[name] = {"dtype": "BF16" if x.dtype == ml_dtypes.bfloat16 else "F32", "shape": list(x.shape), "data_offsets": [len(body), len(body) + x.nbytes]}
         body += x.tobytes()
     text = json.dumps(header).encode()
     folder.mkdir(exist_ok=True)

@@ -11,7 +11,8 @@ NOT_PLANTED = {
     "rope.per_layer":
         "needs the layers of a model: `sl.check_model`, planted in `python/tests/foreign/test_check_model.py`",
     "rope.batch_row": "needs rows of a batch at other positions",
-    "head.qk_norm": "needs the layer around the attention: `sl.check_model`, planted in the same file",
+    "head.qk_norm":
+        "needs the layer around the attention: `sl.check_model`, planted in `python/tests/foreign/test_check_model.py`",
     "loss.normalisation": "needs the loss of several splits",
     "grad.nondeterminism": "needs repeated calls",
     "grad.dropout_replay": "needs the package's own random numbers",
